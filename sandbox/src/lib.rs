@@ -1,0 +1,3 @@
+//! Confinement as data, the ordered operations that make it, and the loop that applies them.
+
+pub mod spec;

@@ -1,0 +1,2 @@
+//! OCX: the protocol process, the tools and the server's side.
+#![forbid(unsafe_code)]

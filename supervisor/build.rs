@@ -1,0 +1,2 @@
+//! Nothing yet: the cell is built and embedded here.
+fn main() {}

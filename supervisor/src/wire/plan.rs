@@ -1,0 +1,89 @@
+//! Plans: what the protocol process asks the supervisor to prepare and to launch. All claims, checked by policy.
+
+use std::collections::BTreeMap;
+
+use sandbox::spec::{Confinement, Limits};
+use serde::{Deserialize, Serialize};
+
+/// Largest plan, in bytes of JSON, carried in a sealed memfd (decisions C-113).
+pub const PLAN_BYTES_MAX: u64 = 2 << 20;
+
+/// Largest kept tail of one stream, in bytes (decisions C-87).
+pub const KEEP_BYTES_MAX: u64 = 4 << 20;
+
+/// One launch, with every `$$value$$` in place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaunchPlan {
+    /// The run's full hash.
+    pub run: String,
+    /// The host path of the run's workspace, below the workspaces' root; absent when it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    /// The sandbox layer; absent asks for an unconfined run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Confinement>,
+    /// The limits applied.
+    pub limits: Limits,
+    /// What is run.
+    pub process: Process,
+}
+
+/// The process of a launch (protocol 2.10).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Process {
+    /// The program, then its arguments; a program without `/` is found on `env`'s `PATH`.
+    pub command: Vec<String>,
+    /// The whole environment.
+    pub env: BTreeMap<String, String>,
+    /// Where it starts, as the process sees it.
+    pub cwd: String,
+    /// How many bytes of the end of STDERR are kept.
+    pub keep_stderr_bytes: u64,
+    /// How many bytes of the end of STDOUT are kept.
+    pub keep_stdout_bytes: u64,
+}
+
+/// A workspace step, carried out as the runs' account (protocol 2.7).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Step {
+    /// Makes the directory afresh, removing what was there.
+    Directory {
+        /// Absolute host path, strictly below the workspaces' root.
+        at: String,
+    },
+}
+
+/// What this host provides, told once in `welcome`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provides {
+    /// The kernel's release, as `uname -r` says.
+    pub kernel: String,
+    /// This boot's id.
+    pub boot_id: String,
+    /// The host's name.
+    pub host_name: String,
+    /// `ROOT`.
+    pub root: String,
+    /// `$$root$$`: where runs' workspaces are made.
+    pub workspaces: String,
+    /// `$$releases$$`.
+    pub releases: String,
+    /// `$$release$$`: the directory of the release that acts.
+    pub release: String,
+    /// Projects that have a passwords file, by file name without `.json`.
+    pub projects: Vec<String>,
+    /// Whether user namespaces can be made.
+    pub user_namespaces: bool,
+    /// The highest Landlock ABI, 0 for none.
+    pub landlock_abi: u32,
+    /// Whether a usable cgroup hierarchy exists for ending a run whole.
+    pub cgroup: bool,
+    /// Whether a run's memory can be limited.
+    pub memory: bool,
+    /// Whether `settings/unconfined` exists.
+    pub unconfined: bool,
+}
