@@ -1,1 +1,71 @@
-fn main() {}
+//! `cargo try` and `cargo vm`: builds the workspace in release, then starts the trial or the tests.
+//!
+//! What it changes on the host, it says first. It makes nothing but build output and, as root, installs what
+//! [`packages`] lists.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks to whoever typed it")]
+
+mod checks;
+mod ci;
+mod closure;
+mod leftovers;
+mod licences;
+mod packages;
+mod tally;
+mod workspace;
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use workspace::Workspace;
+
+const HELP: &str = "\
+cargo try [OPTIONS]   builds the workspace, then runs one real run on this machine (options: cargo try --help)
+cargo ci              every check and test of this project, as root; the last line counts them
+cargo vm try|ci       the same two
+cargo vm closure      only what ocx-supervisor depends on, and the licences of all that is linked or built with
+";
+
+/// Exit codes as the tools have them: 0 done, 1 stopped, 2 usage.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let word = args.next().unwrap_or_default();
+    let rest: Vec<_> = args.collect();
+    let done = match word.to_str() {
+        Some("try") => try_it(&rest),
+        Some("ci") => ci::run(&rest),
+        Some("closure") => checks::closure_alone(),
+        Some("help" | "--help" | "-h") | None => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Some(_) => {
+            eprint!("cargo vm: no command {word:?}\n\n{HELP}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    match done {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("cargo vm: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds everything, then becomes `ocx try`.
+fn try_it(args: &[std::ffi::OsString]) -> Result<ExitCode, String> {
+    // Help changes nothing and needs no rights, so it is never held back by either.
+    let asks_help = args.iter().take_while(|a| *a != "--").any(|a| a == "--help" || a == "-h");
+    if !asks_help {
+        packages::require("cargo try")?;
+    }
+    let workspace = Workspace::find()?;
+    workspace.build()?;
+    let program = workspace.program("ocx");
+    // The programs stand where the rest of the build does; ocx finds ocx-supervisor beside itself.
+    let failure = Command::new(&program).arg("try").args(args).exec();
+    Err(format!("{}: {failure}", program.display()))
+}
