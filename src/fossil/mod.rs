@@ -1,0 +1,27 @@
+//! The only code that speaks to Fossil: its pages over HTTP, its program, and a clone's file through SQLite.
+//!
+//! Nothing here decides what a message means. Facts about Fossil that the code depends on are named beside it; they
+//! were tried with Fossil 2.21 (the lowest version the tests pass with) and, where they differ, read in later sources.
+
+mod cards;
+pub mod chat;
+pub mod clone;
+mod delta;
+pub mod http;
+pub mod listing;
+pub mod login;
+pub mod post;
+pub mod program;
+pub mod receipt;
+pub mod store;
+mod tool;
+
+pub use chat::CHAT_MARGIN;
+pub use clone::{CloneError, PullError, Pulled};
+pub use http::FossilError;
+pub use listing::Listed;
+pub use login::Session;
+pub use post::{Again, Posted};
+pub use program::Program;
+pub use receipt::{Ask, Caller, Receipt, Receipts, User};
+pub use store::{Arrival, Arrivals, CloneFile, Place, StoreError, Unreadable};
