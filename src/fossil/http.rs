@@ -264,6 +264,7 @@ fn read(what: &str, sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>)
 fn failed(what: &str, error: &ureq::Error) -> FossilError {
     let what = what.to_owned();
     let why = error.to_string();
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whatever the library adds is unknown too")]
     let before = match error {
         ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::BadUri(_) => true,
         ureq::Error::Timeout(limit) => matches!(limit, ureq::Timeout::Resolve | ureq::Timeout::Connect),

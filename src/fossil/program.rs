@@ -25,10 +25,10 @@ pub struct Program {
 
 /// What a command did.
 #[derive(Debug)]
-pub(super) struct Ran {
-    pub(super) status: ExitStatus,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+pub(crate) struct Ran {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// Why a command has no result.
@@ -71,7 +71,7 @@ impl Program {
     }
 
     /// Environment exactly so: GATEWAY_INTERFACE would make it a web server, `http_proxy` send it elsewhere.
-    pub(super) fn dress(&self, command: &mut Command) {
+    pub(crate) fn dress(&self, command: &mut Command) {
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -81,7 +81,7 @@ impl Program {
     }
 
     /// Runs to the end, or ends it after `wait`.
-    pub(super) fn run(&self, args: &[&std::ffi::OsStr], wait: Duration) -> Result<Ran, ProgramError> {
+    pub(crate) fn run(&self, args: &[&std::ffi::OsStr], wait: Duration) -> Result<Ran, ProgramError> {
         let mut command = Command::new(&self.path);
         self.dress(&mut command);
         command.args(args).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
