@@ -1,2 +1,5 @@
 //! OCX: the protocol process, the tools and the server's side.
 #![forbid(unsafe_code)]
+
+pub mod fossil;
+pub mod server;
