@@ -3,3 +3,5 @@
 
 pub mod fossil;
 pub mod server;
+pub mod engine;
+pub mod protocol;

@@ -1,0 +1,62 @@
+//! Refusal 7, as far as text alone shows it; what links lead to, the supervisor's policy sees.
+
+use super::{EXPANDED_BYTES_MAX, Expander, Reads, Run, StepAsked, ValueName, Values, forms, shown};
+
+/// The path at fault, if there is one.
+pub(super) fn refusal(run: &Run, known: &Values, workspaces_in_care: &[String]) -> Option<String> {
+    let mut expander = Expander::new(known, workspace_at(run), EXPANDED_BYTES_MAX);
+    let root = known.get(&ValueName::Root).map_or("/", String::as_str);
+    for (index, step) in run.workspace.iter().flatten().enumerate() {
+        let StepAsked::Directory { at, .. } = step else { continue };
+        let at = expander.expand_known(at, Reads::Host);
+        let key = format!("workspace[{index}].at {}", shown(&at));
+        let Some(place) = forms::normalised(&at).filter(|place| forms::is_below(place, root)) else {
+            return Some(format!("{key} is not within {}", shown(root)));
+        };
+        let meets =
+            |other: &&String| place == **other || forms::is_below(other, &place) || forms::is_below(&place, other);
+        if workspaces_in_care.iter().any(|other| meets(&other)) {
+            return Some(format!("{key} is, holds or lies within the workspace of another run in care"));
+        }
+    }
+    for (key, path, reads) in absolute(run) {
+        let path = expander.expand_known(path, reads);
+        if !path.starts_with('/') {
+            return Some(format!("{key} {} is not an absolute path", shown(&path)));
+        }
+    }
+    for (index, device) in run.sandbox.iter().flat_map(|sandbox| &sandbox.devices).enumerate() {
+        let device = expander.expand_known(device, Reads::Host);
+        if !(forms::is_normal_path(&device) && forms::is_below(&device, "/dev")) {
+            return Some(format!("sandbox.devices[{index}] {} is not within /dev", shown(&device)));
+        }
+    }
+    None
+}
+
+pub(super) fn workspace_at(run: &Run) -> Option<&str> {
+    run.sandbox.as_ref().and_then(|sandbox| sandbox.workspace_at.as_deref())
+}
+
+/// Every path of the sandbox and process layers that must be absolute (decisions C-30), devices apart.
+pub(super) fn absolute(run: &Run) -> Vec<(String, &str, Reads)> {
+    let mut paths = Vec::new();
+    if let Some(sandbox) = &run.sandbox {
+        for (key, path) in [("proc", &sandbox.proc), ("dev", &sandbox.dev), ("tmp", &sandbox.tmp)] {
+            paths.push((format!("sandbox.{key}"), path.as_str(), Reads::Process));
+        }
+        let lists = [("read_only", &sandbox.read_only), ("read_write", &sandbox.read_write), ("homes", &sandbox.homes)];
+        for (key, list) in lists {
+            for (index, path) in list.iter().enumerate() {
+                paths.push((format!("sandbox.{key}[{index}]"), path, Reads::Host));
+            }
+        }
+        for (index, (at, _)) in sandbox.created_files.iter().enumerate() {
+            paths.push((format!("sandbox.created_files[{index}].at"), at, Reads::Process));
+        }
+    }
+    if let Some(cwd) = &run.process.cwd {
+        paths.push(("process.cwd".to_owned(), cwd, Reads::Process));
+    }
+    paths
+}

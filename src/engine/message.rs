@@ -1,0 +1,153 @@
+//! A text to its first OCX message (protocol 2.1; decisions C-12, C-13).
+
+use serde_json::{Map, Value};
+
+use super::{fences, strict};
+use crate::protocol::VERSION;
+use crate::protocol::kinds::Kind;
+
+/// A version 2 message as it was found: an envelope, a kind, and content no layer has read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// The login asked to act; nothing when absent or no text.
+    pub to: Option<String>,
+    /// The hash of the message answered, as written; nothing when absent or no text.
+    pub re: Option<String>,
+    /// The kind, which need not be one OCX knows.
+    pub kind: String,
+    /// The content.
+    pub content: Map<String, Value>,
+}
+
+impl Message {
+    /// The kind, when it is one of KINDS.
+    #[must_use]
+    pub fn known_kind(&self) -> Option<Kind> {
+        Kind::from_word(&self.kind)
+    }
+}
+
+/// The keys of the envelope besides the kind.
+const ENVELOPE: [&str; 3] = ["ocx", "to", "re"];
+
+/// The text's message: its first fenced block that holds one.
+///
+/// For a forum post the text is the post's; for a ticket change it is what the change adds to `icomment`.
+#[must_use]
+pub fn find(text: &str) -> Option<Message> {
+    fences::message_blocks(text).into_iter().find_map(read)
+}
+
+/// Whether the text holds an OCX message of any version; sessions are not given such text (protocol 2.11).
+#[must_use]
+pub fn any_block(text: &str) -> bool {
+    fences::message_blocks(text).into_iter().any(|block| match strict::parse(block) {
+        Some(Value::Object(object)) => {
+            let version = object.get("ocx").and_then(Value::as_u64);
+            version.is_some_and(|version| version != VERSION) || envelope(object).is_some()
+        }
+        _ => false,
+    })
+}
+
+fn read(block: &str) -> Option<Message> {
+    match strict::parse(block)? {
+        Value::Object(object) => envelope(object),
+        _ => None,
+    }
+}
+
+fn envelope(mut object: Map<String, Value>) -> Option<Message> {
+    // The JSON integer 2 alone: 2.0 and 2e0 are read as no integer, "2" as text.
+    if object.get("ocx").and_then(Value::as_u64) != Some(VERSION) {
+        return None;
+    }
+    let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
+    let to = text(object.remove("to"));
+    let re = text(object.remove("re"));
+    let mut others = object.into_iter().filter(|(key, _)| !ENVELOPE.contains(&key.as_str()));
+    let (kind, content) = others.next()?;
+    match (content, others.next()) {
+        (Value::Object(content), None) => Some(Message { to, re, kind, content }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    fn block(json: &str) -> String {
+        format!("```json\n{json}\n```\n")
+    }
+
+    #[test]
+    fn a_message_is_its_envelope_its_kind_and_its_content() {
+        let message = find(&block(r#"{"ocx":2,"to":"lab-1","re":"abc","greeting":{"ocx":1,"to":5}}"#)).unwrap();
+        assert_eq!(message.to.as_deref(), Some("lab-1"));
+        assert_eq!(message.re.as_deref(), Some("abc"));
+        assert_eq!(message.kind, "greeting");
+        assert_eq!(message.content.get("to"), Some(&Value::from(5)));
+        assert_eq!(message.known_kind(), None);
+    }
+
+    #[test]
+    fn v2_2_1_09_ocx_is_the_integer_2() {
+        assert!(find(&block(r#"{"ocx":2,"stop":{}}"#)).is_some());
+        for wrong in ["\"2\"", "1", "3", "2.0", "2e0", "20e-1", "-2", "null", "[2]", "18446744073709551618"] {
+            assert_eq!(find(&block(&format!("{{\"ocx\":{wrong},\"stop\":{{}}}}"))), None, "{wrong}");
+        }
+        assert_eq!(find(&block(r#"{"stop":{}}"#)), None);
+    }
+
+    #[test]
+    fn v2_2_1_10_exactly_one_other_key_whose_value_is_an_object() {
+        for wrong in [
+            r#"{"ocx":2}"#,
+            r#"{"ocx":2,"to":"a"}"#,
+            r#"{"ocx":2,"run":{},"stop":{}}"#,
+            r#"{"ocx":2,"stop":[]}"#,
+            r#"{"ocx":2,"stop":null}"#,
+            r#"{"ocx":2,"stop":{},"x":1}"#,
+        ] {
+            assert_eq!(find(&block(wrong)), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn v2_2_1_12_the_first_block_that_holds_a_message_is_the_texts_message() {
+        let text =
+            format!("{}{}{}", block("{\"no\": 1}"), block(r#"{"ocx":2,"a":{"n":1}}"#), block(r#"{"ocx":2,"b":{}}"#));
+        assert_eq!(find(&text).unwrap().kind, "a");
+    }
+
+    #[test]
+    fn v2_2_1_13_a_version_1_block_is_no_message_but_is_an_ocx_block() {
+        let text = block(r#"{"ocx":1,"kind":"run","node":"lab-1"}"#);
+        assert_eq!(find(&text), None);
+        assert!(any_block(&text));
+        assert!(any_block(&block(r#"{"ocx":2,"greeting":{}}"#)));
+        for none in [block("{}"), block(r#"{"ocx":2}"#), block("[1]"), "ocx 2".to_owned()] {
+            assert!(!any_block(&none), "{none}");
+        }
+    }
+
+    #[test]
+    fn v2_2_1_15_a_to_that_is_no_text_is_no_address() {
+        assert_eq!(find(&block(r#"{"ocx":2,"to":7,"run":{}}"#)).unwrap().to, None);
+        assert_eq!(find(&block(r#"{"ocx":2,"to":["lab-1"],"run":{}}"#)).unwrap().to, None);
+    }
+
+    #[test]
+    fn a_hostile_text_is_read_quickly() {
+        let started = std::time::Instant::now();
+        let huge = block(&format!("{{\"ocx\":2,\"run\":{{\"x\":\"{}\"}}}}", "a".repeat(2 << 20)));
+        assert_eq!(find(&huge), None);
+        let nested = block(&format!("{{\"ocx\":2,\"run\":{{\"x\":{}{}}}}}", "[".repeat(10_000), "]".repeat(10_000)));
+        assert_eq!(find(&nested), None);
+        let many = "```json\n{\"ocx\":2\n```\n- `\n> ```\n".repeat(50_000);
+        assert_eq!(find(&many), None);
+        assert!(started.elapsed().as_secs() < 10, "took {:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,83 @@
+//! STEPS: the kinds of workspace step, what each needs before it and what it sets (protocol 2.7).
+//!
+//! Their keys are rows of KEYS.
+
+use super::values::ValueName;
+use super::words::words;
+
+words! {
+    /// A kind of workspace step (protocol 2.7).
+    StepKind {
+        Directory = "directory",
+        Password = "password",
+        Clone = "clone",
+        Checkout = "checkout",
+        Files = "files",
+    }
+}
+
+/// One kind of step.
+#[derive(Debug, Clone, Copy)]
+pub struct StepRow {
+    /// The kind.
+    pub kind: StepKind,
+    /// The steps that must stand before it.
+    pub needs: &'static [StepKind],
+    /// The values it sets.
+    pub sets: &'static [ValueName],
+    /// Whether this release carries it out; a run asking one that is not is refused (6).
+    pub acts: bool,
+    /// What it does, for people.
+    pub does: &'static str,
+}
+
+/// Every kind of step.
+pub const STEPS: &[StepRow] = &[
+    StepRow {
+        kind: StepKind::Directory,
+        needs: &[],
+        sets: &[ValueName::Workspace],
+        acts: true,
+        does: "makes the directory, removing what was there",
+    },
+    StepRow {
+        kind: StepKind::Password,
+        needs: &[],
+        sets: &[],
+        acts: false,
+        does: "collects the process's user's approved password and holds it privately for clone",
+    },
+    StepRow {
+        kind: StepKind::Clone,
+        needs: &[StepKind::Password],
+        sets: &[ValueName::ProcessClone],
+        acts: false,
+        does: "makes the process's clone, signed in as the process's user",
+    },
+    StepRow {
+        kind: StepKind::Checkout,
+        needs: &[StepKind::Clone],
+        sets: &[ValueName::Tree, ValueName::Checkin],
+        acts: false,
+        does: "opens a checkout from the process's clone",
+    },
+    StepRow {
+        kind: StepKind::Files,
+        needs: &[],
+        sets: &[ValueName::Tree, ValueName::Checkin],
+        acts: false,
+        does: "writes the check-in's files and nothing else",
+    },
+];
+
+/// The row of a kind of step.
+#[must_use]
+pub fn step(kind: StepKind) -> &'static StepRow {
+    match kind {
+        StepKind::Directory => &STEPS[0],
+        StepKind::Password => &STEPS[1],
+        StepKind::Clone => &STEPS[2],
+        StepKind::Checkout => &STEPS[3],
+        StepKind::Files => &STEPS[4],
+    }
+}
