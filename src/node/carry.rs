@@ -1,0 +1,330 @@
+//! The carrier of each effect of LIFE, and what the supervisor's answers to them mean.
+
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use supervisor::wire::frame::seal;
+use supervisor::wire::message::{EndedBy, Reply, Request};
+
+use super::lane::{Input, Lane};
+use super::link::Answer;
+use super::over::{how_it_was, kept_log};
+use super::poster::Post;
+use super::posting::Posting;
+use super::store::{LOGS, Plan, Record};
+use super::tending::{Over, Tails};
+use crate::engine::check::Refusal;
+use crate::engine::report::{self, Ended, How};
+use crate::engine::{plan, read};
+use crate::protocol::life::{Do, Event, State};
+use crate::protocol::names::RunId;
+
+impl Lane {
+    /// Carries one effect out, or hands it over. An event that follows at once is returned.
+    ///
+    /// # Errors
+    /// In words, when it could not be done; nothing of it has happened then, and it is tried again.
+    pub(super) fn carry(&mut self, hash: &str, effect: Do) -> Result<Option<Event>, String> {
+        match effect {
+            Do::Take => self.ask(hash, effect, Request::Take { run: hash.to_owned() }, &[])?,
+            Do::Check => {
+                let handle = self.handle(hash)?;
+                let plan = self.plan_memfd(hash)?;
+                self.ask(hash, effect, Request::Check { handle }, &[plan])?;
+            }
+            Do::Prepare => {
+                let handle = self.handle(hash)?;
+                let steps = self.accepted(hash)?.steps().to_vec();
+                self.ask(hash, effect, Request::Prepare { handle, steps }, &[])?;
+            }
+            Do::RemoveWorkspace => {
+                let handle = self.handle(hash)?;
+                self.ask(hash, effect, Request::Remove { handle }, &[])?;
+            }
+            Do::SaveTaken => self.save(hash, &Record::Taken { started: None })?,
+            Do::SaveStarted => {
+                let started = self.runs.get(hash).and_then(|run| run.started.clone());
+                self.save(hash, &Record::Taken { started })?;
+            }
+            Do::PostStarted => {
+                let accepted = self.accepted(hash)?;
+                let text =
+                    report::started(accepted.id(), plan::values_started(accepted), &accepted.run().limits.written);
+                self.post(hash, Post::Started, text);
+            }
+            Do::Launch => {
+                let handle = self.handle(hash)?;
+                let plan_fd = self.plan_memfd(hash)?;
+                let first = seal("first line", plan::first_line(self.accepted(hash)?).as_bytes())
+                    .map_err(|error| format!("the first line's memfd: {error}"))?;
+                self.ask(hash, effect, Request::Launch { handle }, &[plan_fd, first])?;
+            }
+            Do::StopProcess => {
+                let handle = self.handle(hash)?;
+                let why = "a stop was posted".to_owned();
+                self.ask(hash, effect, Request::Stop { handle, why }, &[])?;
+            }
+            Do::WriteLogs => return self.write_logs(hash),
+            Do::SavePlan => self.save_plan(hash)?,
+            Do::SaveEnding => self.save_ending(hash)?,
+            Do::NoteEvents => self.note_events(hash),
+            Do::PostEnded => {
+                let Some(Record::Ending { ended, .. }) = self.store.record(hash) else {
+                    return Err("the text of ended cannot be read back".to_owned());
+                };
+                self.post(hash, Post::Ended, ended);
+            }
+            Do::SaveDone => {
+                if let Some(mut plan) = self.store.plan(hash).map_err(|error| format!("the plan: {error}"))? {
+                    plan.ended = self.runs.get(hash).and_then(|run| run.ended_hash.clone());
+                    self.store.save_plan(hash, &plan).map_err(|error| format!("the plan: {error}"))?;
+                }
+                self.save(hash, &Record::Done)?;
+            }
+            Do::Publish => return self.publish(hash),
+            Do::Release => {
+                let handle = self.runs.get_mut(hash).and_then(|run| run.handle.take());
+                let Some(handle) = handle else { return Ok(Some(Event::Released)) };
+                self.ask(hash, effect, Request::Release { handle }, &[])?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the supervisor's answer to an effect means for the run.
+    pub(super) fn answered(&mut self, hash: &str, asked: Do, answer: &Answer) -> Option<Event> {
+        let run = self.runs.get_mut(hash)?;
+        match &answer.reply {
+            Reply::Taken { handle } => {
+                run.handle = Some(*handle);
+                self.decide_in_care(hash)
+            }
+            Reply::Busy => Some(Event::Busy),
+            Reply::Was { launches } => {
+                let note = format!("this host launched it before ({launches}) and has given it up; it never runs again");
+                run.ended = Some(Ended::new(How::Lost { note }));
+                Some(Event::Was)
+            }
+            Reply::Permitted => Some(if run.stop { self.stopped_first(hash) } else { Event::Permitted }),
+            Reply::Refused { row, field, why } => {
+                let refusal = Refusal::of_policy(*row, field, why);
+                if asked == Do::Check {
+                    run.ended = Some(Ended::new(How::Refused { note: refusal.note }));
+                    return Some(Event::CheckRefused);
+                }
+                // C-85: found only at the launch, it is a launch that failed.
+                run.over = Some(failed(125, &format!("ocx: {}", refusal.note)));
+                Some(Event::LaunchFailed)
+            }
+            Reply::Prepared => {
+                run.workspace = run.accepted.as_ref().and_then(|it| it.plan().workspace.clone());
+                Some(if run.stop { self.stopped_first(hash) } else { Event::Prepared })
+            }
+            Reply::StepFailed { index, why } => {
+                let steps = run.accepted.as_ref().map(|it| it.steps().to_vec()).unwrap_or_default();
+                let index = usize::try_from(*index).unwrap_or(usize::MAX);
+                let note = Refusal::of_step(&steps, index, why).note;
+                run.ended = Some(Ended::new(How::Refused { note }));
+                Some(Event::StepFailed)
+            }
+            Reply::Launched { pid } => {
+                self.say(hash, &format!("launched, pid {pid}"));
+                Some(Event::Launched)
+            }
+            Reply::Failed { code, stage, why } => {
+                run.over = Some(failed(*code, why));
+                self.say(hash, &format!("not launched: {stage}: {why}"));
+                Some(Event::LaunchFailed)
+            }
+            Reply::Stopping | Reply::Removed => None,
+            Reply::Written => Some(Event::LogsWritten),
+            Reply::KeptOut { why } => {
+                self.say(hash, &format!("the kept logs were not written in the workspace: {why}"));
+                Some(Event::LogsWritten)
+            }
+            Reply::Left { what } => {
+                self.say(hash, &format!("the workspace stays: {what}"));
+                None
+            }
+            Reply::Released => {
+                run.handle = None;
+                Some(Event::Released)
+            }
+            Reply::Impossible { why } => {
+                self.say(hash, &format!("{asked}: the supervisor could not: {why}"));
+                // Of these only the log files hold a run up, and they are no part of its record.
+                (asked == Do::WriteLogs).then_some(Event::LogsWritten)
+            }
+            Reply::Welcome { .. } | Reply::Descriptor | Reply::Unset => None,
+        }
+    }
+
+    fn stopped_first(&mut self, hash: &str) -> Event {
+        if let Some(run) = self.runs.get_mut(hash) {
+            run.ended = Some(Ended::new(How::Stopped));
+        }
+        Event::StoppedFirst
+    }
+
+    fn write_logs(&mut self, hash: &str) -> Result<Option<Event>, String> {
+        let Some(run) = self.runs.get_mut(hash) else { return Ok(None) };
+        let over = run.over.get_or_insert_with(|| failed(125, "ocx: how the process ended was not told"));
+        let (stderr, stdout) = (!over.tails.stderr.is_empty(), !over.tails.stdout.is_empty());
+        let Some(handle) = run.handle.filter(|_| run.workspace.is_some() && (stderr || stdout)) else {
+            return Ok(Some(Event::LogsWritten));
+        };
+        let mut memfds = Vec::new();
+        for (wanted, name, bytes) in
+            [(stderr, "stderr.log", &over.tails.stderr), (stdout, "stdout.log", &over.tails.stdout)]
+        {
+            if wanted {
+                memfds.push(seal(name, bytes).map_err(|error| format!("{name}: {error}"))?);
+            }
+        }
+        self.ask(hash, Do::WriteLogs, Request::WriteLogs { handle, stderr, stdout }, &memfds)?;
+        Ok(None)
+    }
+
+    fn save_plan(&mut self, hash: &str) -> Result<(), String> {
+        let Some(run) = self.runs.get_mut(hash) else { return Ok(()) };
+        let Some(id) = RunId::new(hash) else { return Ok(()) };
+        let asked = read::run(&run.seen.message.content).ok();
+        let Some(over) = &run.over else { return Ok(()) };
+        let how = how_it_was(over, asked.as_ref());
+        let logs = asked.as_ref().and_then(|asked| kept_log(&id, over, &asked.process.keep));
+        let plan = Plan {
+            ended: None,
+            outcome: how.outcome().word().to_owned(),
+            logs,
+            done: Vec::new(),
+            failed: Vec::new(),
+        };
+        let leftovers = over.leftovers;
+        run.ended = Some(Ended::new(how));
+        self.store.save_plan(hash, &plan).map_err(|error| format!("writing the plan: {error}"))?;
+        if leftovers > 0 {
+            self.say(hash, &format!("{leftovers} processes it left had to be ended"));
+        }
+        Ok(())
+    }
+
+    fn save_ending(&mut self, hash: &str) -> Result<(), String> {
+        let Some(id) = RunId::new(hash) else { return Ok(()) };
+        let Some(run) = self.runs.get_mut(hash) else { return Ok(()) };
+        run.posts.clear();
+        // A stop that came while `started` was unknown: the one way here without an end decided (2.13).
+        let ended = run.ended.get_or_insert_with(|| Ended::new(How::Stopped));
+        let record = Record::Ending { ended: report::ended(&id, ended), at: super::clock::utc_now() };
+        run.perhaps_posted = false;
+        self.save(hash, &record)
+    }
+
+    /// Tells the supervisor that what it told is durable here, and lets the tails go.
+    pub(super) fn note_events(&mut self, hash: &str) {
+        let Some(run) = self.runs.get_mut(hash) else { return };
+        let Some(handle) = run.handle else { return };
+        for event in &run.events {
+            // An end of the link ends the node; the next one is told again.
+            drop(self.link.tell(Request::Noted { handle, event: *event }));
+        }
+    }
+
+    fn publish(&mut self, hash: &str) -> Result<Option<Event>, String> {
+        let plan = self.store.plan(hash).map_err(|error| format!("the plan: {error}"))?;
+        let Some(plan) = plan else { return Ok(Some(Event::Published)) };
+        let settled = plan.done.iter().any(|it| it == LOGS) || plan.failed.iter().any(|(it, _)| it == LOGS);
+        match plan.logs {
+            Some(text) if !settled => {
+                self.post(hash, Post::Logs, text);
+                Ok(None)
+            }
+            Some(_) | None => Ok(Some(Event::Published)),
+        }
+    }
+
+    pub(super) fn publication_done(&mut self, hash: &str) {
+        self.mark_publication(hash, |plan| plan.done.push(LOGS.to_owned()));
+    }
+
+    pub(super) fn publication_failed(&mut self, hash: &str, why: &str) {
+        self.say(hash, &format!("the kept log could not be posted, and is not tried again: {why}"));
+        self.mark_publication(hash, |plan| plan.failed.push((LOGS.to_owned(), why.to_owned())));
+    }
+
+    fn mark_publication(&mut self, hash: &str, mark: impl Fn(&mut Plan)) {
+        if let Ok(Some(mut plan)) = self.store.plan(hash) {
+            mark(&mut plan);
+            if let Err(error) = self.store.save_plan(hash, &plan) {
+                self.say(hash, &format!("the plan could not be written: {error}; it is looked for on the server next time"));
+            }
+        }
+        self.fire(hash, Event::Published);
+    }
+
+    fn post(&mut self, hash: &str, post: Post, text: String) {
+        let Some(run) = self.runs.get_mut(hash) else { return };
+        let now = Instant::now();
+        let posting =
+            if run.perhaps_posted { Posting::perhaps_sent(text, now) } else { Posting::new(text, now) };
+        run.perhaps_posted = false;
+        run.posts.insert(post, posting);
+    }
+
+    fn ask(
+        &self,
+        hash: &str,
+        effect: Do,
+        request: Request,
+        memfds: &[std::os::fd::OwnedFd],
+    ) -> Result<(), String> {
+        let fds: Vec<_> = memfds.iter().map(|fd| fd.as_fd()).collect();
+        let (me, run, registry) = (self.me.clone(), hash.to_owned(), self.registry.clone());
+        self.link
+            .ask(request, &fds, move |answer| {
+                // On the reading thread, so that an event right behind the answer finds its run.
+                match answer.reply {
+                    Reply::Taken { handle } => registry.taken(&run, handle, &me),
+                    Reply::Released => registry.released(&run),
+                    _ => {}
+                }
+                // A lane that is gone takes the node with it.
+                drop(me.send(Input::Answered(run, effect, answer)));
+            })
+            .map_err(|error| format!("the supervisor: {error}"))
+    }
+
+    fn save(&self, hash: &str, record: &Record) -> Result<(), String> {
+        self.store.save_record(hash, record).map_err(|error| format!("writing the run's state: {error}"))
+    }
+
+    fn handle(&self, hash: &str) -> Result<u64, String> {
+        self.runs.get(hash).and_then(|run| run.handle).ok_or_else(|| "the run is not in care".to_owned())
+    }
+
+    fn accepted(&self, hash: &str) -> Result<&crate::engine::check::Accepted, String> {
+        let run = self.runs.get(hash).and_then(|run| run.accepted.as_deref());
+        run.ok_or_else(|| "the run was not accepted".to_owned())
+    }
+
+    fn plan_memfd(&self, hash: &str) -> Result<std::os::fd::OwnedFd, String> {
+        let plan = serde_json::to_vec(self.accepted(hash)?.plan()).map_err(|error| error.to_string())?;
+        seal("plan", &plan).map_err(|error| format!("the plan's memfd: {error}"))
+    }
+
+    /// Goes on with what is left to do of a run that was just met.
+    pub(super) fn go_on(&mut self, hash: &str) {
+        if let Some(run) = self.runs.get_mut(hash) {
+            run.again_at = Some(Instant::now());
+        }
+    }
+}
+
+/// A launch that failed, as a process that ended so (decisions C-45).
+fn failed(code: u8, why: &str) -> Over {
+    Over {
+        end: supervisor::wire::message::End::Code(code),
+        ended_by: EndedBy::Itself,
+        leftovers: 0,
+        tails: Tails { stderr: format!("{why}\n").into_bytes(), stdout: Vec::new() },
+    }
+}

@@ -1,0 +1,365 @@
+//! One clone's lane: tends the clone's runs, one input at a time. It never waits for the server nor the supervisor; what
+//! happens comes as inputs, what is to be done goes to the link or the voice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use supervisor::wire::message::Event as SupervisorEvent;
+use supervisor::wire::plan::KEEP_BYTES_MAX;
+
+use super::care::Registry;
+use super::known::Known;
+use super::link::{Answer, Link, Told};
+use super::listener::{Round, Watched};
+use super::log::{Log, say, short};
+use super::poster::{Act, Done, Job, Post};
+use super::posting::Outcome;
+use super::store::Store;
+use super::tending::{Over, Tails, Tending};
+use crate::engine::advance::advance;
+use crate::engine::check;
+use crate::protocol::life::{Do, Event, State};
+
+/// Wait before an effect that failed is tried again.
+const EFFECT_WAIT: Duration = Duration::from_secs(2);
+/// Longest sleep of a lane with nothing to do.
+const IDLE_WAIT: Duration = Duration::from_secs(3600);
+
+/// What comes to a lane.
+#[derive(Debug)]
+pub enum Input {
+    /// A completed pull.
+    Round(Round),
+    /// A round failed; the log says why.
+    Unheard,
+    /// The supervisor's answer to an effect asked for a run.
+    Answered(String, Do, Answer),
+    /// An event of the supervisor about a run.
+    Told(String, Told),
+    /// What became of a post.
+    Posted(Done),
+}
+
+/// What a lane works with.
+#[derive(Debug)]
+pub struct Lane {
+    /// The project's name.
+    pub name: String,
+    /// The clone's server-code.
+    pub server_code: String,
+    /// The clone's user.
+    pub user: String,
+    /// What this host's owner allows and what OCX sets.
+    pub host: check::Host,
+    /// The way to the supervisor.
+    pub link: Arc<Link>,
+    /// What is in care.
+    pub registry: Arc<Registry>,
+    /// Durable state.
+    pub store: Store,
+    /// The node's log.
+    pub log: Arc<Log>,
+    /// The lane's own input, for those who answer it.
+    pub me: Sender<Input>,
+    /// The voice.
+    pub voice: Sender<Job>,
+    /// Whose rights each round must ask.
+    pub watched: Watched,
+    /// What the clone's messages say.
+    pub known: Known,
+    /// The runs it tends.
+    pub(super) runs: BTreeMap<String, Tending>,
+    /// Whether it serves: not when the clone's user holds admin or setup (decisions C-34).
+    pub(super) serves: bool,
+}
+
+impl Lane {
+    /// Works until nobody is left to send it anything.
+    pub fn work(mut self, inputs: &Receiver<Input>) {
+        loop {
+            let wait = self.next_deadline().map_or(IDLE_WAIT, |at| at.saturating_duration_since(Instant::now()));
+            match inputs.recv_timeout(wait) {
+                Ok(input) => self.take(input),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.tick(Instant::now());
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Round(round) => self.round(round),
+            Input::Unheard => {}
+            Input::Answered(run, asked, answer) => {
+                if let Some(event) = self.answered(&run, asked, &answer) {
+                    self.fire(&run, event);
+                }
+                if asked == Do::Release {
+                    self.decide(&run);
+                }
+            }
+            Input::Told(run, told) => self.told(&run, told),
+            Input::Posted(done) => self.posted(done),
+        }
+    }
+
+    /// A completed pull: learn, meet new runs, decide those that wait, look for posts of unknown fate.
+    fn round(&mut self, round: Round) {
+        let (asked_at, first) = (round.asked_at, round.first);
+        let governs = round.caller.letters.contains(['a', 's']);
+        if governs != !self.serves {
+            self.serves = !governs;
+            if governs {
+                self.say_lane("the clone's user holds admin or setup on the server: this clone is not served");
+                self.log.event(&self.name, "end", json!({ "why": "the clone's user holds admin or setup" }));
+            }
+        }
+        let learned = self.known.learn(round, &self.user, &self.server_code);
+        self.log.event(&self.name, "round", json!({ "passed": learned.passed }));
+        for seen in learned.ours {
+            let hash = seen.hash.clone();
+            self.runs.insert(hash.clone(), Tending::new(seen, first));
+            self.meet(&hash);
+        }
+        if !self.serves {
+            return;
+        }
+        // C-63: the owner's ceiling for R is read anew; none, or one that cannot be read, allows nothing.
+        let ceiling = std::path::Path::new(&self.host.release).join("r-senders.json");
+        self.host.r_senders = std::fs::read_to_string(ceiling).ok().and_then(|text| crate::engine::ceiling::read(&text).ok());
+        let now = Instant::now();
+        let hashes: Vec<String> = self.runs.keys().cloned().collect();
+        for hash in &hashes {
+            self.hear_reports(hash);
+            self.decide(hash);
+        }
+        for stop in learned.misplaced {
+            let run = stop.message.re.as_ref().and_then(|re| self.runs.get(re));
+            if let Some(run) = run.filter(|it| it.state != State::Settled) {
+                self.known.reply_to(stop, &run.seen.clone(), first);
+            }
+        }
+        self.known.look_for_replies(asked_at, now, &self.voice);
+        for (hash, run) in &mut self.runs {
+            for (post, posting) in &mut run.posts {
+                if let Some(act) = posting.completed(asked_at, now) {
+                    hand_over(&self.voice, hash, *post, run.seen.place.clone(), posting.text.clone(), act);
+                }
+            }
+        }
+        self.watch();
+    }
+
+    /// Counted reports and stops of a run that came with this or an earlier pull.
+    fn hear_reports(&mut self, hash: &str) {
+        let Some(run) = self.runs.get(hash) else { return };
+        let counted = self.known.counted(&run.seen, &self.user);
+        if let Some(ended) = counted.ended
+            && matches!(run.state, State::Unseen | State::Ending)
+        {
+            self.say(hash, &format!("the server has its ended, {}", short(&ended)));
+            self.fire(hash, Event::EndedConfirmed);
+            return;
+        }
+        if let Some(started) = counted.started
+            && let Some(run) = self.runs.get_mut(hash)
+            && run.state == State::Starting
+            && run.posts.remove(&Post::Started).is_some()
+        {
+            run.started = Some(started);
+            self.fire(hash, Event::StartedConfirmed);
+        }
+        if counted.stop
+            && let Some(run) = self.runs.get_mut(hash)
+            && !run.stop
+        {
+            run.stop = true;
+            if run.state != State::Settled {
+                self.say(hash, "a stop stands");
+            }
+            self.fire(hash, Event::StopStands);
+        }
+    }
+
+    /// Runs whose rights the next round must ask again, and no others.
+    fn watch(&self) {
+        let mut logins = std::collections::BTreeSet::new();
+        for run in self.runs.values().filter(|run| run.state == State::Unseen) {
+            logins.extend(run.seen.receipt.from.clone());
+            logins.extend(check::process_user_of(&run.seen.message).map(str::to_owned));
+        }
+        *self.watched.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = logins;
+    }
+
+    /// An event of the supervisor.
+    pub(super) fn told(&mut self, hash: &str, told: Told) {
+        let SupervisorEvent::Exited { event, end, ended_by, leftovers, .. } = told.event else { return };
+        let Some(run) = self.runs.get_mut(hash) else { return };
+        if run.events.contains(&event) {
+            return;
+        }
+        run.events.push(event);
+        let mut tails = told.descriptors.iter().map(|fd| {
+            supervisor::wire::frame::read_sealed(fd, KEEP_BYTES_MAX)
+                .unwrap_or_else(|error| format!("ocx: the kept end could not be read: {error}\n").into_bytes())
+        });
+        let tails = Tails { stderr: tails.next().unwrap_or_default(), stdout: tails.next().unwrap_or_default() };
+        run.over = Some(Over { end, ended_by, leftovers, tails });
+        if matches!(run.state, State::Launching | State::Running | State::Stopping) {
+            self.fire(hash, Event::Exited);
+        } else {
+            // Its exit was made durable by a process before this one: the supervisor need not tell it again.
+            self.note_events(hash);
+        }
+    }
+
+    fn posted(&mut self, done: Done) {
+        if done.post == Post::Reply {
+            self.known.replied(&done);
+            return;
+        }
+        let Some(run) = self.runs.get_mut(&done.run) else { return };
+        let Some(posting) = run.posts.get_mut(&done.post) else { return };
+        match posting.fate(done.fate, done.at) {
+            Outcome::Confirmed(hash) => {
+                run.posts.remove(&done.post);
+                self.confirmed(&done.run, done.post, hash);
+            }
+            Outcome::Failed(why) if done.post == Post::Logs => {
+                run.posts.remove(&done.post);
+                self.publication_failed(&done.run, &why);
+            }
+            Outcome::Failed(why) => {
+                self.say(&done.run, &format!("{} refused by the server: {why}; trying again later", word(done.post)));
+            }
+            Outcome::Waiting(why) => self.say(&done.run, &format!("{}: {why}", word(done.post))),
+        }
+    }
+
+    fn confirmed(&mut self, hash: &str, post: Post, report: Option<String>) {
+        self.say(hash, &format!("{} is on the server", word(post)));
+        match post {
+            Post::Started => {
+                if let Some(run) = self.runs.get_mut(hash) {
+                    run.started = report;
+                }
+                self.fire(hash, Event::StartedConfirmed);
+            }
+            Post::Ended => {
+                if let Some(run) = self.runs.get_mut(hash) {
+                    run.ended_hash = report;
+                }
+                self.fire(hash, Event::EndedConfirmed);
+            }
+            Post::Logs => self.publication_done(hash),
+            Post::Reply => {}
+        }
+    }
+
+    /// Moves a run by one event and carries out what LIFE says, with the events that follow at once.
+    pub(super) fn fire(&mut self, hash: &str, event: Event) {
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            let Some(run) = self.runs.get_mut(hash) else { return };
+            match advance(run.state, event) {
+                Ok(step) => {
+                    run.state = step.to;
+                    if !step.effects.is_empty() {
+                        run.todo = step.effects.iter().copied().collect();
+                        run.again_at = None;
+                    }
+                }
+                Err(out_of_turn) => {
+                    self.say(hash, &format!("passed over: {out_of_turn}"));
+                    return;
+                }
+            }
+            next = self.carry_on(hash);
+        }
+    }
+
+    /// Carries out what is left to do of a run, in order, until an effect fails or an event follows.
+    fn carry_on(&mut self, hash: &str) -> Option<Event> {
+        loop {
+            let effect = *self.runs.get(hash)?.todo.front()?;
+            match self.carry(hash, effect) {
+                Ok(event) => {
+                    let run = self.runs.get_mut(hash)?;
+                    run.todo.pop_front();
+                    if event.is_some() {
+                        return event;
+                    }
+                }
+                Err(why) => {
+                    let run = self.runs.get_mut(hash)?;
+                    run.again_at = Some(Instant::now() + EFFECT_WAIT);
+                    self.say(
+                        hash,
+                        &format!("{effect}: {why}; waiting {} s before it is tried again", EFFECT_WAIT.as_secs()),
+                    );
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let posts = self.runs.values().flat_map(|run| run.posts.values()).filter_map(super::posting::Posting::next);
+        let again = self.runs.values().filter_map(|run| run.again_at);
+        posts.chain(again).chain(self.known.next_reply()).min()
+    }
+
+    /// What is due: effects that failed, and posts to be sent.
+    fn tick(&mut self, now: Instant) {
+        let again: Vec<String> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.again_at.is_some_and(|at| at <= now))
+            .map(|(hash, _)| hash.clone())
+            .collect();
+        for hash in again {
+            if let Some(run) = self.runs.get_mut(&hash) {
+                run.again_at = None;
+            }
+            if let Some(event) = self.carry_on(&hash) {
+                self.fire(&hash, event);
+            }
+        }
+        for (hash, run) in &mut self.runs {
+            for (post, posting) in &mut run.posts {
+                if let Some(act) = posting.due(now) {
+                    hand_over(&self.voice, hash, *post, run.seen.place.clone(), posting.text.clone(), act);
+                }
+            }
+        }
+        self.known.send_replies(now, &self.voice);
+    }
+
+    /// One line about a run, for the log.
+    pub(super) fn say(&self, hash: &str, what: &str) {
+        say(&format!("run {}: {what}", short(hash)));
+        self.log.event(&self.name, "run", json!({ "run": hash, "what": what }));
+    }
+
+    pub(super) fn say_lane(&self, what: &str) {
+        say(&format!("lane {}: {what}", self.name));
+    }
+}
+
+/// Hands a post to the voice. A voice that is gone takes the node with it.
+fn hand_over(voice: &Sender<Job>, run: &str, post: Post, place: crate::fossil::Place, text: String, act: Act) {
+    drop(voice.send(Job { run: run.to_owned(), post, answers: run.to_owned(), place, text, act }));
+}
+
+fn word(post: Post) -> &'static str {
+    match post {
+        Post::Started => "started",
+        Post::Ended => "ended",
+        Post::Logs => "the kept log",
+        Post::Reply => "a reply",
+    }
+}

@@ -1,0 +1,193 @@
+//! One clone's ear: waits on chat, and at each wake pulls the clone whole and tells the lane what is new.
+//!
+//! Whatever it tells came in a pull that succeeded, and its sender is the server's word. It decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::lane::Input;
+use super::log::{Log, say};
+use super::store::Store;
+use crate::engine::check;
+use crate::engine::message::{self, Message};
+use crate::fossil::{Ask, Caller, CloneFile, Place, Program, Receipt, Session, User};
+
+/// Longest wait on chat for one answer; the server's own bound is below it.
+const CHAT_WAIT: Duration = Duration::from_secs(60);
+/// Longest a pull may take (decisions C-68).
+const PULL_WAIT: Duration = Duration::from_secs(600);
+/// Wait after a failed round: at first, and at most.
+const FAILED_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Shortest time between two rounds, so that a server whose chat answers at once is not asked without pause.
+const ROUND_WAIT: Duration = Duration::from_millis(20);
+
+/// A message that came in a completed pull and whose sender the server has told.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The post's or change's full hash.
+    pub hash: String,
+    /// Where it stands.
+    pub place: Place,
+    /// The message.
+    pub message: Message,
+    /// The server's word on it.
+    pub receipt: Receipt,
+}
+
+/// What one completed pull brought.
+#[derive(Debug)]
+pub struct Round {
+    /// When the completion number was asked, before the pull.
+    pub asked_at: Instant,
+    /// New messages, in the server's order.
+    pub seen: Vec<Seen>,
+    /// What is known of the senders, the runs' users and whom the lane watches, as of this round.
+    pub users: BTreeMap<String, Option<User>>,
+    /// The clone's user, as the server sees it.
+    pub caller: Caller,
+    /// Whether this is the first round of this process: everything stored has been read.
+    pub first: bool,
+}
+
+/// Logins whose rights the lane needs in every round: of undecided runs.
+pub type Watched = Arc<Mutex<BTreeSet<String>>>;
+
+/// One message not told yet: its sender is unknown, or it is newer than the completed number.
+#[derive(Debug)]
+struct Held {
+    place: Place,
+    message: Message,
+}
+
+/// The ear of one lane.
+#[derive(Debug)]
+pub struct Listener {
+    /// The lane's name.
+    pub lane: String,
+    /// Signed in as the clone's user.
+    pub session: Arc<Session>,
+    /// The Fossil program.
+    pub program: Program,
+    /// The clone's file.
+    pub file: PathBuf,
+    /// For the completion number.
+    pub store: Store,
+    /// The node's log.
+    pub log: Arc<Log>,
+    /// The lane.
+    pub to_lane: Sender<Input>,
+    /// Whom the lane watches.
+    pub watched: Watched,
+}
+
+/// What a listener remembers between rounds.
+#[derive(Default)]
+struct Memory {
+    /// The clone's own receipt number up to which everything was read.
+    read_to: u64,
+    held: BTreeMap<String, Held>,
+    rounds: u64,
+}
+
+impl Listener {
+    /// Listens until the lane is gone.
+    pub fn listen(self) {
+        let mut memory = Memory::default();
+        let mut heard = 0;
+        let mut wait = FAILED_WAIT.0;
+        loop {
+            let begun = Instant::now();
+            let worked = match self.round(&mut memory) {
+                Ok(round) => {
+                    if self.to_lane.send(Input::Round(round)).is_err() {
+                        return;
+                    }
+                    self.session.chat_wait(heard, CHAT_WAIT).map_err(|error| ("chat_failure", error.to_string()))
+                }
+                Err(failed) => Err(failed),
+            };
+            match worked {
+                Ok(highest) => {
+                    heard = highest;
+                    wait = FAILED_WAIT.0;
+                    std::thread::sleep(ROUND_WAIT.saturating_sub(begun.elapsed()));
+                }
+                Err((event, why)) => {
+                    say(&format!("lane {}: {why}; trying again in {} s", self.lane, wait.as_secs()));
+                    self.log.event(&self.lane, event, json!({ "why": why }));
+                    if self.to_lane.send(Input::Unheard).is_err() {
+                        return;
+                    }
+                    std::thread::sleep(wait);
+                    wait = (wait * 2).min(FAILED_WAIT.1);
+                }
+            }
+        }
+    }
+
+    /// One round: ask the highest receipt, pull whole, publish the number, read what is new, ask who sent it.
+    fn round(&self, memory: &mut Memory) -> Result<Round, (&'static str, String)> {
+        let receipt_failure = |error: crate::fossil::FossilError| ("receipt_failure", error.to_string());
+        let read_failure = |error: crate::fossil::StoreError| ("pull_failure", format!("reading the clone: {error}"));
+        let asked_at = Instant::now();
+        let asked = self
+            .session
+            .receipt(&Ask { artifacts: &[], users: &[], high: true })
+            .map_err(receipt_failure)?;
+        let high = asked.high.ok_or(("receipt_failure", "the receipt tool told no highest receipt".to_owned()))?;
+        crate::fossil::clone::pull(&self.program, &self.file, PULL_WAIT)
+            .map_err(|error| ("pull_failure", error.to_string()))?;
+        let clone = CloneFile::open(&self.file, &self.program).map_err(read_failure)?;
+        let code = clone.server_code().map_err(read_failure)?;
+        self.store
+            .save_completed(&code, high)
+            .map_err(|error| ("pull_failure", format!("writing the completion number: {error}")))?;
+        let last = clone.last_received().map_err(read_failure)?;
+        if last > memory.read_to {
+            let arrivals = clone.arrivals(memory.read_to, last).map_err(read_failure)?;
+            for unreadable in &arrivals.unreadable {
+                self.log.event(&self.lane, "unreadable", json!({ "artifact": unreadable.hash, "why": unreadable.why }));
+            }
+            for arrival in arrivals.read {
+                if let Some(message) = message::find(&arrival.text) {
+                    memory.held.insert(arrival.hash, Held { place: arrival.place, message });
+                }
+            }
+            memory.read_to = last;
+        }
+        self.log.event(&self.lane, "completed", json!({ "completed": high }));
+        self.ask_senders(memory, asked_at, high).map_err(receipt_failure)
+    }
+
+    fn ask_senders(
+        &self,
+        memory: &mut Memory,
+        asked_at: Instant,
+        high: u64,
+    ) -> Result<Round, crate::fossil::FossilError> {
+        let artifacts: Vec<String> = memory.held.keys().cloned().collect();
+        let mut users: BTreeSet<String> =
+            self.watched.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        users.extend(memory.held.values().filter_map(|it| check::process_user_of(&it.message)).map(str::to_owned));
+        let users: Vec<String> = users.into_iter().collect();
+        let answer = self.session.receipt(&Ask { artifacts: &artifacts, users: &users, high: false })?;
+        let mut seen = Vec::new();
+        for (hash, receipt) in answer.artifacts {
+            // C-68: what came during the pull counts at the next.
+            let Some(receipt) = receipt.filter(|it| it.receipt <= high) else { continue };
+            if let Some(Held { place, message }) = memory.held.remove(&hash) {
+                seen.push(Seen { hash, place, message, receipt });
+            }
+        }
+        // V2-2.1-20: the server's order.
+        seen.sort_by_key(|it| (it.receipt.receipt, it.receipt.row));
+        let first = memory.rounds == 0;
+        memory.rounds += 1;
+        Ok(Round { asked_at, seen, users: answer.users, caller: answer.caller, first })
+    }
+}

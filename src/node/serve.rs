@@ -1,0 +1,155 @@
+//! Starts a clone's lane: its passwords, its clone, its threads.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use supervisor::wire::message::{Reply, Request};
+use supervisor::wire::plan::Provides;
+
+use super::care::Registry;
+use super::known::Known;
+use super::lane::Lane;
+use super::link::{HELLO_WAIT, Link};
+use super::listener::{Listener, Watched};
+use super::log::{Log, say};
+use super::poster::Poster;
+use super::store::Store;
+use crate::engine::check::Host;
+use crate::fossil::{CloneFile, Program, Session};
+
+/// Wait before a clone that could not be made is tried again (decisions C-109).
+const CLONE_WAIT: Duration = Duration::from_secs(30);
+/// Largest passwords file believed, in bytes.
+const PASSWORDS_BYTES_MAX: u64 = 1 << 20;
+
+/// A project's passwords, without the `runs` map (decisions C-66, C-99).
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Passwords {
+    server: String,
+    user: String,
+    password: String,
+}
+
+/// Starts the lane of one project in threads of its own.
+///
+/// # Errors
+/// When the supervisor cannot be asked. A fault of the project's own is logged, and the other lanes go on.
+pub fn lane(
+    project: &str,
+    root: &Path,
+    provides: &Provides,
+    link: &Arc<Link>,
+    registry: &Arc<Registry>,
+    store: &Store,
+    log: &Arc<Log>,
+) -> Result<(), String> {
+    let answer = link.ask_and_wait(Request::Credential { project: project.to_owned() }, HELLO_WAIT)?;
+    let (Reply::Descriptor, Some(fd)) = (&answer.reply, answer.descriptors.into_iter().next()) else {
+        say(&format!("lane {project}: its passwords file is not to be had: {:?}; it is not served", answer.reply));
+        return Ok(());
+    };
+    let mut text = String::new();
+    let read = File::from(fd).take(PASSWORDS_BYTES_MAX).read_to_string(&mut text).map_err(|error| error.to_string());
+    let passwords: Passwords = match read.and_then(|_| serde_json::from_str(&text).map_err(|error| error.to_string())) {
+        Ok(passwords) => passwords,
+        Err(why) => {
+            say(&format!("lane {project}: its passwords file: {why}; it is not served"));
+            return Ok(());
+        }
+    };
+    let Some(fossil) = Program::find() else {
+        say(&format!("lane {project}: the program fossil is not installed: apt-get install fossil; it is not served"));
+        return Ok(());
+    };
+    let program = Program::new(&fossil, &root.join("state"), &passwords.user);
+    let file = root.join("clones").join(format!("{project}.fossil"));
+    let (project, provides) = (project.to_owned(), provides.clone());
+    let (link, registry, store, log) = (link.clone(), registry.clone(), store.clone(), log.clone());
+    std::thread::spawn(move || {
+        let session = match Session::new(&passwords.server, &passwords.user, &passwords.password) {
+            Ok(session) => Arc::new(session),
+            Err(error) => {
+                say(&format!("lane {project}: {error}; it is not served"));
+                return;
+            }
+        };
+        let server_code = loop {
+            match clone_of(&program, &passwords, &file) {
+                Ok(code) => break code,
+                Err(why) => {
+                    say(&format!("lane {project}: {why}; trying again in {} s", CLONE_WAIT.as_secs()));
+                    log.event(&project, "end", json!({ "why": why }));
+                    std::thread::sleep(CLONE_WAIT);
+                }
+            }
+        };
+        say(&format!("lane {project}: serving clone {server_code} as {}", passwords.user));
+        let release = Path::new(&provides.release).file_name().map_or_else(String::new, |it| it.display().to_string());
+        // V2-2.13-07: a convenience; nothing is decided from it.
+        if let Err(error) = session.list_clone(&server_code, &provides.host_name, &release) {
+            say(&format!("lane {project}: the clone could not be listed on the server: {error}; serving goes on"));
+            log.event(&project, "listing_failure", json!({ "why": error.to_string() }));
+        }
+        let (me, inputs) = channel();
+        let (voice, jobs) = channel();
+        let watched = Watched::default();
+        let poster =
+            Poster { session: session.clone(), program: program.clone(), file: file.clone(), to_lane: me.clone() };
+        std::thread::spawn(move || poster.work(&jobs));
+        let listener = Listener {
+            lane: project.clone(),
+            session: session.clone(),
+            program,
+            file,
+            store: store.clone(),
+            log: log.clone(),
+            to_lane: me.clone(),
+            watched: watched.clone(),
+        };
+        std::thread::spawn(move || listener.listen());
+        let server_url = session.server().to_owned();
+        let host = Host {
+            unconfined: provides.unconfined,
+            r_senders: None,
+            root: provides.workspaces,
+            releases: provides.releases,
+            release: provides.release,
+            repository_name: server_url.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned(),
+            server_url,
+        };
+        let lane = Lane {
+            name: project,
+            server_code,
+            user: passwords.user,
+            host,
+            link,
+            registry,
+            store,
+            log,
+            me,
+            voice,
+            watched,
+            known: Known::default(),
+            runs: std::collections::BTreeMap::new(),
+            serves: true,
+        };
+        lane.work(&inputs);
+    });
+    Ok(())
+}
+
+/// The server-code of the project's clone, which is made when there is none (decisions C-61).
+fn clone_of(program: &Program, passwords: &Passwords, file: &Path) -> Result<String, String> {
+    if !file.exists() {
+        crate::fossil::clone::make(program, &passwords.server, &passwords.user, &passwords.password, file)
+            .map_err(|error| error.to_string())?;
+    }
+    CloneFile::open(file, program).and_then(|clone| clone.server_code()).map_err(|error| error.to_string())
+}

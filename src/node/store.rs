@@ -1,0 +1,187 @@
+//! The durable state of runs (decisions C-65): `ROOT/state/runs/HASH.state` and `HASH.plan`, never half-written.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Largest state or plan file believed, in bytes; a larger one is not ours.
+const RECORD_BYTES_MAX: u64 = 16 << 20;
+
+/// What `HASH.state` holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Record {
+    /// In care and decided; from here on the run is launched at most once more and is never decided anew.
+    Taken {
+        /// The hash of `started`, once it is confirmed.
+        started: Option<String>,
+    },
+    /// Over; `ended` holds the exact text to be posted.
+    Ending {
+        /// The text.
+        ended: String,
+        /// When it was written, RFC 3339, for people.
+        at: String,
+    },
+    /// `ended` is on the server.
+    Done,
+}
+
+/// What `HASH.plan` holds: the publications of one run, and which are on the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The hash of `ended`, once known.
+    pub ended: Option<String>,
+    /// Its outcome.
+    pub outcome: String,
+    /// The text of the kept-log reply; absent when there is none.
+    pub logs: Option<String>,
+    /// Which publications are on the server.
+    pub done: Vec<String>,
+    /// Publications that failed for good, each with why.
+    #[serde(default)]
+    pub failed: Vec<(String, String)>,
+}
+
+/// The word of the kept-log reply in [`Plan::done`].
+pub const LOGS: &str = "logs";
+
+/// The folder of state of one `ROOT`.
+#[derive(Debug, Clone)]
+pub struct Store {
+    runs: PathBuf,
+    completed: PathBuf,
+}
+
+impl Store {
+    /// Opens `ROOT/state`, making its folders.
+    ///
+    /// # Errors
+    /// As `mkdir(2)` fails.
+    pub fn open(state: &Path) -> io::Result<Self> {
+        let (runs, completed) = (state.join("runs"), state.join("completed"));
+        fs::create_dir_all(&runs)?;
+        fs::create_dir_all(&completed)?;
+        Ok(Self { runs, completed })
+    }
+
+    /// The state of a run. Unreadable counts as taken: then it is never launched (C-65).
+    #[must_use]
+    pub fn record(&self, run: &str) -> Option<Record> {
+        let text = match read_bounded(&self.runs.join(format!("{run}.state"))) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(_unreadable) => return Some(Record::Taken { started: None }),
+        };
+        Some(serde_json::from_slice(&text).unwrap_or(Record::Taken { started: None }))
+    }
+
+    /// Writes the state of a run durably.
+    ///
+    /// # Errors
+    /// As the writes fail; the old state then stands whole.
+    pub fn save_record(&self, run: &str, record: &Record) -> io::Result<()> {
+        write_durably(&self.runs, &format!("{run}.state"), &serde_json::to_vec(record)?)
+    }
+
+    /// The plan of a run.
+    ///
+    /// # Errors
+    /// When there is one and it cannot be read.
+    pub fn plan(&self, run: &str) -> io::Result<Option<Plan>> {
+        match read_bounded(&self.runs.join(format!("{run}.plan"))) {
+            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the plan of a run durably.
+    ///
+    /// # Errors
+    /// As the writes fail; the old plan then stands whole.
+    pub fn save_plan(&self, run: &str, plan: &Plan) -> io::Result<()> {
+        write_durably(&self.runs, &format!("{run}.plan"), &serde_json::to_vec(plan)?)
+    }
+
+    /// Publishes the completion number of a clone (C-68).
+    ///
+    /// # Errors
+    /// As the writes fail.
+    pub fn save_completed(&self, server_code: &str, completed: u64) -> io::Result<()> {
+        let text = serde_json::json!({ "completed": completed }).to_string();
+        write_durably(&self.completed, server_code, text.as_bytes())
+    }
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    if fs::metadata(path)?.len() > RECORD_BYTES_MAX {
+        return Err(io::Error::other(format!("larger than {RECORD_BYTES_MAX} bytes")));
+    }
+    fs::read(path)
+}
+
+/// Writes a file so that after any crash it is whole, the old one or the new one: write, fsync, rename, fsync the folder.
+///
+/// # Errors
+/// As `open(2)`, `write(2)`, `fsync(2)` and `rename(2)` fail.
+pub fn write_durably(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let new = folder.join(format!("{name}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, folder.join(name))?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    fn store(name: &str) -> (PathBuf, Store) {
+        let folder = std::env::temp_dir().join(format!("ocx-store-{}-{name}", std::process::id()));
+        let store = Store::open(&folder).unwrap();
+        (folder, store)
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let (folder, store) = store("roundtrip");
+        assert_eq!(store.record("aa"), None);
+        for record in [
+            Record::Taken { started: None },
+            Record::Taken { started: Some("ab".into()) },
+            Record::Ending { ended: "text\n```json\n{}\n```".into(), at: "2026-01-01T00:00:00Z".into() },
+            Record::Done,
+        ] {
+            store.save_record("aa", &record).unwrap();
+            assert_eq!(store.record("aa"), Some(record));
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// C-65 and P6: unreadable counts as taken, so it is never launched.
+    #[test]
+    fn a_torn_empty_or_foreign_state_counts_as_taken() {
+        let (folder, store) = store("torn");
+        for text in ["", "{", "{\"state\":\"tak", "[]", "\0\0\0", "{\"state\":\"later\"}"] {
+            fs::write(folder.join("runs/aa.state"), text).unwrap();
+            assert_eq!(store.record("aa"), Some(Record::Taken { started: None }), "{text:?}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_old_state() {
+        let (folder, store) = store("fails");
+        store.save_record("aa", &Record::Done).unwrap();
+        // The new file cannot be made: a folder stands in its place.
+        fs::create_dir(folder.join("runs/aa.state.new")).unwrap();
+        assert!(store.save_record("aa", &Record::Taken { started: None }).is_err());
+        assert_eq!(store.record("aa"), Some(Record::Done));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

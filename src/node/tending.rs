@@ -1,0 +1,86 @@
+//! What the node holds in memory of one run it tends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use supervisor::wire::message::{End, EndedBy, EventNumber, Handle};
+
+use super::listener::Seen;
+use super::poster::Post;
+use super::posting::Posting;
+use crate::engine::check::Accepted;
+use crate::engine::report::Ended;
+use crate::protocol::life::{Do, State};
+
+/// The kept tails of one process, as bytes.
+#[derive(Debug, Default)]
+pub(super) struct Tails {
+    pub(super) stderr: Vec<u8>,
+    pub(super) stdout: Vec<u8>,
+}
+
+/// How a process was over, as the supervisor told.
+#[derive(Debug)]
+pub(super) struct Over {
+    pub(super) end: End,
+    pub(super) ended_by: EndedBy,
+    pub(super) leftovers: u32,
+    pub(super) tails: Tails,
+}
+
+/// A run addressed to this clone.
+#[derive(Debug)]
+pub(super) struct Tending {
+    /// The message, its place and its receipt.
+    pub(super) seen: Seen,
+    pub(super) state: State,
+    /// Whether a process before this one may have posted what is to be posted next.
+    pub(super) perhaps_posted: bool,
+    pub(super) handle: Option<Handle>,
+    /// What the decision accepted; set from `Accepted` on, and by a resumed run when it can be read again.
+    pub(super) accepted: Option<Box<Accepted>>,
+    /// The workspace on this host, once it stands.
+    pub(super) workspace: Option<String>,
+    /// Whether a stop that counts stands.
+    pub(super) stop: bool,
+    /// What `ended` is to say, once known.
+    pub(super) ended: Option<Ended>,
+    /// How the process was over, until the logs are written.
+    pub(super) over: Option<Over>,
+    /// Hash of the confirmed `started`.
+    pub(super) started: Option<String>,
+    /// Hash of the confirmed `ended`.
+    pub(super) ended_hash: Option<String>,
+    /// Events of the supervisor not yet noted.
+    pub(super) events: Vec<EventNumber>,
+    /// Posts on their way.
+    pub(super) posts: BTreeMap<Post, Posting>,
+    /// Effects still to be carried out, and when to try the first again.
+    pub(super) todo: VecDeque<Do>,
+    pub(super) again_at: Option<Instant>,
+    /// Why the last decision was to wait.
+    pub(super) why_waiting: Option<&'static str>,
+}
+
+impl Tending {
+    pub(super) fn new(seen: Seen, perhaps_posted: bool) -> Self {
+        Self {
+            seen,
+            state: State::Unseen,
+            perhaps_posted,
+            handle: None,
+            accepted: None,
+            workspace: None,
+            stop: false,
+            ended: None,
+            over: None,
+            started: None,
+            ended_hash: None,
+            events: Vec::new(),
+            posts: BTreeMap::new(),
+            todo: VecDeque::new(),
+            again_at: None,
+            why_waiting: None,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! LIFE: what a run in this node's hands does next, for every state and event (protocol 2.13).
+//!
+//! Data only. `engine::advance` walks it; the node carries the effects out, in the order they stand here.
+
+use super::words::words;
+
+words! {
+    /// Where a run stands in the node.
+    State {
+        /// Read, not decided; considered again at each completed pull.
+        Unseen = "unseen",
+        /// Decided; its care is being asked for.
+        Taking = "taking",
+        /// In care; the supervisor's policy is asked.
+        Checking = "checking",
+        /// Its workspace is being made.
+        Preparing = "preparing",
+        /// Durably taken; `started` is being posted.
+        Starting = "starting",
+        /// `started` is confirmed; the launch is asked.
+        Launching = "launching",
+        /// Its process runs.
+        Running = "running",
+        /// Its process has been asked to end.
+        Stopping = "stopping",
+        /// Its process is over; the log files are being written.
+        Logging = "logging",
+        /// `ended` is durable and being posted.
+        Ending = "ending",
+        /// `ended` is on the server; publications are being posted.
+        Publishing = "publishing",
+        /// Nothing is left but to give the care back.
+        Releasing = "releasing",
+        /// Nothing is left to do.
+        Settled = "settled",
+    }
+}
+
+words! {
+    /// What happens to a run.
+    Event {
+        /// The decision is no longer to wait.
+        Decided = "decided",
+        /// In care and accepted.
+        Accepted = "accepted",
+        /// In care and refused by a row of the table.
+        Refused = "refused",
+        /// A stop that counts came before the launch.
+        StoppedFirst = "stopped_first",
+        /// In care, but the decision is to wait after all.
+        Waits = "waits",
+        /// Someone holds its care already.
+        Busy = "busy",
+        /// It was launched and released before; it never is again.
+        Was = "was",
+        /// Policy permits the plan.
+        Permitted = "permitted",
+        /// Policy refuses it.
+        CheckRefused = "check_refused",
+        /// The workspace stands.
+        Prepared = "prepared",
+        /// A workspace step failed.
+        StepFailed = "step_failed",
+        /// The server has `started`.
+        StartedConfirmed = "started_confirmed",
+        /// A stop that counts stands.
+        StopStands = "stop_stands",
+        /// The program runs.
+        Launched = "launched",
+        /// The program could not be started.
+        LaunchFailed = "launch_failed",
+        /// The process is over and nothing of it lives.
+        Exited = "exited",
+        /// The log files are written, or kept out.
+        LogsWritten = "logs_written",
+        /// The server has `ended`.
+        EndedConfirmed = "ended_confirmed",
+        /// Every publication is on the server, or has failed for good.
+        Published = "published",
+        /// The care is given back.
+        Released = "released",
+        /// Taken or launched once, and in nobody's care: what was left of it is ended.
+        Lost = "lost",
+    }
+}
+
+words! {
+    /// What the node does.
+    Do {
+        /// Asks for the run's care.
+        Take = "take",
+        /// Asks the supervisor's policy.
+        Check = "check",
+        /// Has the workspace made.
+        Prepare = "prepare",
+        /// Has what the failed steps made removed.
+        RemoveWorkspace = "remove_workspace",
+        /// Writes the durable `taken`.
+        SaveTaken = "save_taken",
+        /// Posts `started`.
+        PostStarted = "post_started",
+        /// Adds the hash of `started` to the durable `taken`.
+        SaveStarted = "save_started",
+        /// Asks for the one launch.
+        Launch = "launch",
+        /// Asks for the process's end.
+        StopProcess = "stop_process",
+        /// Has the kept logs written in the workspace.
+        WriteLogs = "write_logs",
+        /// Writes the durable plan of publications.
+        SavePlan = "save_plan",
+        /// Writes the durable `ending`, holding the exact text.
+        SaveEnding = "save_ending",
+        /// Tells the supervisor that its events are durable here.
+        NoteEvents = "note_events",
+        /// Posts `ended`.
+        PostEnded = "post_ended",
+        /// Writes the durable `done`.
+        SaveDone = "save_done",
+        /// Posts the publications left in the plan.
+        Publish = "publish",
+        /// Gives the care back.
+        Release = "release",
+    }
+}
+
+/// One row: what `on` does in `from`.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The paragraph it comes from.
+    pub spec: &'static str,
+    /// The state it answers in.
+    pub from: State,
+    /// The event it answers.
+    pub on: Event,
+    /// The state after it.
+    pub to: State,
+    /// What is done, in order; each only after the one before is done or handed over.
+    pub effects: &'static [Do],
+}
+
+const fn row(spec: &'static str, from: State, on: Event, to: State, effects: &'static [Do]) -> Row {
+    Row { spec, from, on, to, effects }
+}
+
+const ANSWER: &[Do] = &[Do::SaveEnding, Do::PostEnded];
+const LOST: &[Do] = &[Do::SaveEnding, Do::NoteEvents, Do::PostEnded];
+
+/// The table.
+pub const LIFE: &[Row] = &[
+    row("2.13: unsettled runs are taken", State::Unseen, Event::Decided, State::Taking, &[Do::Take]),
+    row("2.13: a counted ended settles the run", State::Unseen, Event::EndedConfirmed, State::Settled, &[]),
+    row("2.13: launched and no longer in care", State::Unseen, Event::Lost, State::Ending, LOST),
+    row("C-86: check before anything is made", State::Taking, Event::Accepted, State::Checking, &[Do::Check]),
+    row("2.14: refused, and nothing is made", State::Taking, Event::Refused, State::Ending, ANSWER),
+    row("2.12: a stop came first", State::Taking, Event::StoppedFirst, State::Ending, ANSWER),
+    row("2.13: decided again under the lock", State::Taking, Event::Waits, State::Unseen, &[Do::Release]),
+    row("2.13: the lock is held", State::Taking, Event::Busy, State::Unseen, &[]),
+    row("C-101: launched and released before", State::Taking, Event::Was, State::Ending, ANSWER),
+    row("C-85: permitted", State::Checking, Event::Permitted, State::Preparing, &[Do::Prepare]),
+    row("C-85: refusals 6 and 7", State::Checking, Event::CheckRefused, State::Ending, ANSWER),
+    row("2.13: a stop before launch", State::Checking, Event::StoppedFirst, State::Ending, ANSWER),
+    row(
+        "2.13: taken before started",
+        State::Preparing,
+        Event::Prepared,
+        State::Starting,
+        &[Do::SaveTaken, Do::PostStarted],
+    ),
+    row(
+        "2.14 row 9",
+        State::Preparing,
+        Event::StepFailed,
+        State::Ending,
+        &[Do::RemoveWorkspace, Do::SaveEnding, Do::PostEnded],
+    ),
+    row("2.13: a stop before launch", State::Preparing, Event::StoppedFirst, State::Ending, ANSWER),
+    row(
+        "2.13: launched only once started is confirmed",
+        State::Starting,
+        Event::StartedConfirmed,
+        State::Launching,
+        &[Do::SaveStarted, Do::Launch],
+    ),
+    row("2.13: a stop while started is unknown", State::Starting, Event::StopStands, State::Ending, ANSWER),
+    row("2.13: the program runs", State::Launching, Event::Launched, State::Running, &[]),
+    row("C-45: the program could not start", State::Launching, Event::LaunchFailed, State::Logging, &[Do::WriteLogs]),
+    row("2.13: over at once", State::Launching, Event::Exited, State::Logging, &[Do::WriteLogs]),
+    row("2.12: a stop", State::Launching, Event::StopStands, State::Stopping, &[Do::StopProcess]),
+    row("2.13: the process is over", State::Running, Event::Exited, State::Logging, &[Do::WriteLogs]),
+    row("2.12: a stop", State::Running, Event::StopStands, State::Stopping, &[Do::StopProcess]),
+    row("2.13: the process is over", State::Stopping, Event::Exited, State::Logging, &[Do::WriteLogs]),
+    row("C-45: the program could not start", State::Stopping, Event::LaunchFailed, State::Logging, &[Do::WriteLogs]),
+    row(
+        "C-04: plan, ending, then ended",
+        State::Logging,
+        Event::LogsWritten,
+        State::Ending,
+        &[Do::SavePlan, Do::SaveEnding, Do::NoteEvents, Do::PostEnded],
+    ),
+    row(
+        "C-04: done once ended is confirmed, then publications",
+        State::Ending,
+        Event::EndedConfirmed,
+        State::Publishing,
+        &[Do::SaveDone, Do::Publish],
+    ),
+    row("C-04: the lock is held until the plan is done", State::Publishing, Event::Published, State::Releasing, &[
+        Do::Release,
+    ]),
+    row("C-101: released", State::Releasing, Event::Released, State::Settled, &[]),
+];
+
+/// Events that a state passes over, each group with its reason. What is in neither table is a fault of the node.
+pub const SILENT: &[(&str, &[State], &[Event])] = &[
+    ("not launched: the next decision sees the stop", &[State::Unseen, State::Taking, State::Checking, State::Preparing], &[
+        Event::StopStands,
+    ]),
+    ("already on its way out", &[State::Stopping, State::Logging, State::Ending, State::Publishing, State::Releasing, State::Settled], &[
+        Event::StopStands,
+    ]),
+    ("the answer to the launch, come after the stop or the exit", &[State::Stopping, State::Logging], &[Event::Launched]),
+    ("its own ended, seen again in a later pull", &[State::Publishing, State::Releasing, State::Settled], &[
+        Event::EndedConfirmed,
+    ]),
+    ("released between decisions: nothing was in care but the lock", &[State::Unseen], &[Event::Released]),
+];
