@@ -1,0 +1,323 @@
+//! Each request of the node, once REQUESTS has admitted it: what is done, and what is answered.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use sandbox::spec::Limits;
+use supervisor::wire::LINK_VERSION;
+use supervisor::wire::frame::{self, Frame, FrameError};
+use supervisor::wire::message::{EndedBy, EventNumber, Handle, Reply, Request, ToNode, ToSupervisor};
+use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan, PLAN_BYTES_MAX, Step};
+
+use crate::care::Record;
+use crate::deadlines::BootTime;
+use crate::durable::Sync;
+use crate::in_care::{Asked, InCare, Task, Work};
+use crate::link::TURN_FRAMES_MAX;
+use crate::names::Name;
+use crate::policy;
+use crate::requests::{Admission, Breach};
+use crate::run::{Happening, RunState};
+use crate::run_hash::RunHash;
+use crate::service::{RUNS_MAX, Service};
+use crate::workspaces::Place;
+use crate::{credentials, kept_logs, log, provides, requests};
+
+/// Largest first line, in bytes (decisions C-113).
+const FIRST_LINE_BYTES_MAX: u64 = 1 << 20;
+/// Most steps of one run.
+const STEPS_MAX: usize = 64;
+/// Longest text from elsewhere in an answer or a log line, in bytes.
+pub(crate) const WHY_BYTES_MAX: usize = 2000;
+
+impl Service {
+    /// Sends what waits and reads what came, a bounded number of frames.
+    pub(crate) fn link_ready(&mut self, number: u64) {
+        self.flush();
+        for _ in 0..TURN_FRAMES_MAX {
+            let Some(link) = self.link.as_ref().filter(|link| link.number == number) else { return };
+            if !link.takes_answers() {
+                // Read on when it has taken some: the link is then ready again.
+                return;
+            }
+            match link.receive() {
+                Ok(frame) => {
+                    if let Err(Breach(why)) = self.frame(frame, number) {
+                        return self.end_node(&why);
+                    }
+                }
+                Err(FrameError::WouldBlock) => return,
+                Err(FrameError::Closed) => return self.end_node("it closed the link"),
+                Err(error) => return self.end_node(&error.to_string()),
+            }
+        }
+        self.sources.again(Name::Link(number));
+    }
+
+    /// One frame: decoded whole, held against the table, and only then acted on.
+    fn frame(&mut self, frame: Frame, link: u64) -> Result<(), Breach> {
+        let message: ToSupervisor = frame::decode(&frame.bytes).map_err(|e| Breach(format!("a frame {e}")))?;
+        let runs = &self.runs;
+        let Some(meter) = self.link.as_mut().map(|link| &mut link.meter) else { return Ok(()) };
+        let (bytes, descriptors) = (frame.bytes.len(), frame.descriptors.len());
+        let state_of = |handle| runs.get(&handle).map(|it: &InCare| it.state);
+        let admission = meter.admit(&message.request, bytes, descriptors, BootTime::now(), state_of)?;
+        let asked = Asked { link, id: message.id };
+        match admission {
+            Admission::Act => self.act(asked, message.request, frame.descriptors),
+            // `noted` has no answer, and a run that is released has no events.
+            _ if matches!(message.request, Request::Noted { .. }) => Ok(()),
+            Admission::Unknown => {
+                self.impossible(asked, "no run in care has this handle".to_owned());
+                Ok(())
+            }
+            Admission::Crossed(state) => {
+                self.impossible(asked, format!("the run is {state:?} already"));
+                Ok(())
+            }
+        }
+    }
+
+    fn impossible(&mut self, asked: Asked, why: String) {
+        self.reply(Some(asked), Reply::Impossible { why }, Vec::new());
+    }
+
+    fn act(&mut self, asked: Asked, request: Request, descriptors: Vec<OwnedFd>) -> Result<(), Breach> {
+        let run = requests::handle(&request).and_then(|handle| self.runs.get(&handle));
+        if run.is_some_and(|it| it.remains.is_some()) && !matches!(request, Request::Noted { .. }) {
+            self.impossible(asked, "something of it, from an earlier supervisor, still lives".to_owned());
+            return Ok(());
+        }
+        match request {
+            Request::Hello { version } => self.hello(asked, version),
+            Request::Take { run } => self.take(asked, &run),
+            Request::Check { handle } => self.check(asked, handle, descriptors),
+            Request::Credential { project } => {
+                self.credential(asked, &project);
+                Ok(())
+            }
+            Request::Prepare { handle, steps } => self.prepare(asked, handle, steps),
+            Request::Launch { handle } => self.launch_request(asked, handle, descriptors),
+            Request::Noted { handle, event } => self.noted(handle, event),
+            Request::Stop { handle, why } => {
+                self.stop(asked, handle, &why);
+                Ok(())
+            }
+            Request::WriteLogs { handle, stderr, .. } => self.write_logs(asked, handle, stderr, descriptors),
+            Request::Remove { handle } => {
+                self.remove(asked, handle);
+                Ok(())
+            }
+            Request::Release { handle } => {
+                self.release(asked, handle);
+                Ok(())
+            }
+        }
+    }
+
+    fn hello(&mut self, asked: Asked, version: u32) -> Result<(), Breach> {
+        if version != LINK_VERSION {
+            return Err(Breach(format!("it speaks version {version}, this supervisor {LINK_VERSION}: two releases")));
+        }
+        let provides = Box::new(provides::provides(&self.fixed, self.care.boot()));
+        let in_care = u32::try_from(self.runs.len()).unwrap_or(u32::MAX);
+        if let Some(link) = &mut self.link {
+            link.meter.open();
+        }
+        self.reply(Some(asked), Reply::Welcome { provides, in_care }, Vec::new());
+        for handle in self.handles() {
+            if let Some(event) = self.runs.get(&handle).map(|it| it.in_care(handle)) {
+                self.send(ToNode::Event(event), Vec::new());
+                self.tell(handle, false);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, asked: Asked, run: &str) -> Result<(), Breach> {
+        let run = RunHash::parse(run).ok_or_else(|| Breach("request Take: not a run's hash".to_owned()))?;
+        let reply = if self.runs.values().any(|it| it.run == run) {
+            Reply::Busy
+        } else if let Some(launches) = self.care.launches(&run) {
+            Reply::Was { launches }
+        } else if self.runs.len() >= RUNS_MAX {
+            Reply::Impossible { why: format!("{RUNS_MAX} runs are in care; one must be released first") }
+        } else if self.ending {
+            Reply::Impossible { why: "the supervisor is ending".to_owned() }
+        } else {
+            let record = Record::taken(self.care.boot());
+            match self.care.write(&run, &record, Sync::Now) {
+                Ok(()) => {
+                    self.last_handle += 1;
+                    let handle = self.last_handle;
+                    self.runs.insert(handle, InCare::new(run, RunState::Taken, record));
+                    log::run(&run, format_args!("in care"));
+                    Reply::Taken { handle }
+                }
+                Err(error) => Reply::Impossible { why: format!("its care record cannot be written: {error}") },
+            }
+        };
+        self.reply(Some(asked), reply, Vec::new());
+        Ok(())
+    }
+
+    /// Reads a plan: sealed, small enough, of our form, and for this run.
+    fn plan(&self, handle: Handle, fd: Option<&OwnedFd>) -> Result<LaunchPlan, Breach> {
+        let fault = |why: String| Breach(format!("a plan: {why}"));
+        let fd = fd.ok_or_else(|| fault("no descriptor".to_owned()))?;
+        let bytes = frame::read_sealed(fd, PLAN_BYTES_MAX).map_err(|e| fault(e.to_string()))?;
+        let plan: LaunchPlan = frame::decode(&bytes).map_err(|e| fault(e.to_string()))?;
+        let of_this_run = self.runs.get(&handle).is_some_and(|it| it.run.to_string() == plan.run);
+        if of_this_run { Ok(plan) } else { Err(fault("it is of another run".to_owned())) }
+    }
+
+    fn check(&mut self, asked: Asked, handle: Handle, descriptors: Vec<OwnedFd>) -> Result<(), Breach> {
+        let plan = self.plan(handle, descriptors.first())?;
+        let reply = match policy::check(&plan, &self.fixed.host) {
+            Ok(_checked) => Reply::Permitted,
+            Err(refusal) => Reply::Refused { row: refusal.row, field: refusal.field, why: refusal.why },
+        };
+        self.reply(Some(asked), reply, Vec::new());
+        Ok(())
+    }
+
+    fn credential(&mut self, asked: Asked, project: &str) {
+        match credentials::open(&self.fixed.root, project) {
+            Ok(Some(fd)) => self.reply(Some(asked), Reply::Descriptor, vec![fd]),
+            Ok(None) => self.reply(Some(asked), Reply::Unset, Vec::new()),
+            Err(error) => {
+                let name = log::one_line(project, 100);
+                log::say(format_args!("passwords/{name}.json: {error}; the project is not served"));
+                self.impossible(asked, format!("passwords/{name}.json: {error}"));
+            }
+        }
+    }
+
+    fn prepare(&mut self, asked: Asked, handle: Handle, steps: Vec<Step>) -> Result<(), Breach> {
+        if steps.len() > STEPS_MAX {
+            return Err(Breach(format!("request Prepare: {} steps, more than {STEPS_MAX}", steps.len())));
+        }
+        let mut places = Vec::new();
+        for (index, step) in (0_u32..).zip(&steps) {
+            let Step::Directory { at } = step;
+            let others = self.runs.iter().filter(|(other, _)| **other != handle).filter_map(|(_, it)| it.place.as_ref());
+            let place = Place::check(&self.fixed.workspaces, at, others).and_then(|place| match places.first() {
+                Some(first) if *first != place => Err(format!("{at}: a run has one workspace, and another step names another")),
+                _ => Ok(place),
+            });
+            match place {
+                Ok(place) => places.push(place),
+                Err(why) => {
+                    self.happen(handle, Happening::StepFailed);
+                    self.reply(Some(asked), Reply::StepFailed { index, why }, Vec::new());
+                    return Ok(());
+                }
+            }
+        }
+        self.begin_steps(asked, handle, places);
+        Ok(())
+    }
+
+    fn launch_request(&mut self, asked: Asked, handle: Handle, descriptors: Vec<OwnedFd>) -> Result<(), Breach> {
+        let plan = self.plan(handle, descriptors.first())?;
+        let line = descriptors.get(1).ok_or_else(|| Breach("request Launch: no first line".to_owned()))?;
+        let line = frame::read_sealed(line, FIRST_LINE_BYTES_MAX).map_err(|e| Breach(format!("a first line: {e}")))?;
+        let Some(it) = self.runs.get(&handle) else { return Ok(()) };
+        if plan.workspace != it.place.as_ref().map(Place::text) {
+            return Err(Breach("request Launch: its plan names a workspace that was not prepared".to_owned()));
+        }
+        match policy::check(&plan, &self.fixed.host) {
+            Ok(checked) => self.launch(asked, handle, &plan, checked, line),
+            Err(refusal) => {
+                let reply = Reply::Refused { row: refusal.row, field: refusal.field, why: refusal.why };
+                self.reply(Some(asked), reply, Vec::new());
+            }
+        }
+        Ok(())
+    }
+
+    fn noted(&mut self, handle: Handle, event: EventNumber) -> Result<(), Breach> {
+        let Some(it) = self.runs.get_mut(&handle) else { return Ok(()) };
+        if event == 0 || event > it.last_event {
+            return Err(Breach(format!("request Noted: event {event}, which was never sent")));
+        }
+        it.events.retain(|kept| kept.number != event);
+        Ok(())
+    }
+
+    fn stop(&mut self, asked: Asked, handle: Handle, why: &str) {
+        self.reply(Some(asked), Reply::Stopping, Vec::new());
+        let Some(it) = self.runs.get(&handle) else { return };
+        log::run(&it.run, format_args!("stop: {}", log::one_line(why, WHY_BYTES_MAX)));
+        if it.state == RunState::Preparing {
+            self.stop_step(handle, "stopped");
+        } else {
+            self.ask_to_end(handle, EndedBy::Stop);
+        }
+    }
+
+    fn write_logs(
+        &mut self,
+        asked: Asked,
+        handle: Handle,
+        stderr: bool,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Breach> {
+        let names = if stderr { [kept_logs::STDERR, kept_logs::STDOUT] } else { [kept_logs::STDOUT, ""] };
+        let mut logs = Vec::new();
+        for (fd, name) in descriptors.iter().zip(names) {
+            let bytes = frame::read_sealed(fd, KEEP_BYTES_MAX).map_err(|e| Breach(format!("a log: {e}")))?;
+            logs.push((name, bytes));
+        }
+        let reply = match self.put_logs(handle, &logs) {
+            Ok(()) => Reply::Written,
+            Err(why) => Reply::KeptOut { why },
+        };
+        self.reply(Some(asked), reply, Vec::new());
+        Ok(())
+    }
+
+    fn put_logs(&self, handle: Handle, logs: &[(&str, Vec<u8>)]) -> Result<(), String> {
+        let it = self.runs.get(&handle).ok_or("the run is gone")?;
+        let account = self.fixed.accounts.run;
+        let opened;
+        let directory = match (&it.directory, &it.place) {
+            (Some(held), _) => held,
+            (None, Some(place)) => {
+                opened = place.open(&self.fixed.workspaces, account)?;
+                &opened
+            }
+            (None, None) => return Err("the run has no workspace".to_owned()),
+        };
+        logs.iter().try_for_each(|(name, bytes)| kept_logs::write(directory.as_fd(), name, bytes, account))
+    }
+
+    fn remove(&mut self, asked: Asked, handle: Handle) {
+        if !self.happen(handle, Happening::RemovalBegan) {
+            return;
+        }
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        it.directory = None;
+        it.asked = Some(asked);
+        match it.place.clone() {
+            None => self.removed(handle, Ok(())),
+            Some(place) => self.start_step(handle, Work::new(Task::Removal, Limits::default()), &place),
+        }
+    }
+
+    /// Settles a run. What is not durable is not done: the run then stays in care, and is asked for again.
+    fn release(&mut self, asked: Asked, handle: Handle) {
+        let Some(it) = self.runs.get(&handle) else { return };
+        let (run, launches) = (it.run, it.record.launches);
+        match self.care.settle(&run, launches) {
+            Ok(()) => {
+                self.runs.remove(&handle);
+                log::run(&run, format_args!("released"));
+                self.reply(Some(asked), Reply::Released, Vec::new());
+            }
+            Err(error) => {
+                log::run(&run, format_args!("cannot be released: {error}; it stays in care"));
+                self.impossible(asked, format!("it cannot be settled: {error}"));
+            }
+        }
+    }
+}

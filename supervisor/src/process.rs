@@ -1,0 +1,545 @@
+//! A run's process: its launch in the order that no crash can turn into a second one (decisions C-104), its streams, and
+//! its end, which is told once nothing of it lives.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mio::Interest;
+use rustix::pipe::{PipeFlags, pipe_with};
+use sandbox::status::{Ended, Failed, Said};
+use supervisor::wire::frame;
+use supervisor::wire::message::{End, EndedBy, Handle, Phase, Reply};
+use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan};
+
+use crate::care::Init;
+use crate::cgroup::RunCgroup;
+use crate::child::Child;
+use crate::deadlines::BootTime;
+use crate::durable::Sync;
+use crate::ending::{self, Facts};
+use crate::in_care::{Asked, Output, Task, Told, Work};
+use crate::names::{Due, Name, Part};
+use crate::policy::CheckedPlan;
+use crate::run::{Happening, RunState};
+use crate::service::Service;
+use crate::streams::{self, Input, Progress, Ring};
+use crate::{launch, log};
+
+/// How long a cell may build: a host path on a dead server must not hold a run for ever.
+const BUILD_MAX: Duration = Duration::from_secs(30);
+/// How long what a program left may still write (decisions C-76).
+const DRAIN_MAX: Duration = Duration::from_millis(500);
+/// Between two looks whether what was killed is gone.
+const LOOK: Duration = Duration::from_millis(100);
+/// So many looks without an end are worth a line, and again each time their number doubles.
+const LOOKS_TOLD: u32 = 50;
+/// Bounded reads at the end of a stream: more than the largest pipe an account without capabilities can make.
+const LAST_READS_MAX: usize = 8;
+/// Most processes of a run that are counted as left over.
+const LEFTOVERS_BYTES_MAX: u64 = 256 << 10;
+
+impl Service {
+    /// Launches a run. The launch mark and the cgroup are durable before there is a process, its pid and start time
+    /// before it is let go: whatever stops this function, the next supervisor knows what to end, and that it must not
+    /// be launched again.
+    pub(crate) fn launch(&mut self, asked: Asked, handle: Handle, plan: &LaunchPlan, checked: CheckedPlan, line: Vec<u8>) {
+        let mut work = Work::new(Task::Program, plan.limits);
+        let opened = self.open_cgroup(handle, &mut work);
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        it.asked = Some(asked);
+        it.record.phase = Phase::Launched;
+        it.record.launches = 1;
+        it.record.init = None;
+        let marked = self.care.write(&it.run, &it.record, Sync::Now);
+        self.happen(handle, Happening::LaunchMarked);
+        let started = match (opened, marked) {
+            (Err(why), _) => Err(("cgroup".to_owned(), why)),
+            (Ok(()), Err(error)) => Err(("care record".to_owned(), error.to_string())),
+            (Ok(()), Ok(())) => self.start(handle, &mut work, plan, checked, line),
+        };
+        work.due = Some(self.deadlines.set(BootTime::now().after(BUILD_MAX), Due::TooLong(handle)));
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        it.work = Some(work);
+        if let Err((stage, why)) = started {
+            self.undo(handle, 125, &stage, why);
+        }
+    }
+
+    fn start(
+        &mut self,
+        handle: Handle,
+        work: &mut Work,
+        plan: &LaunchPlan,
+        checked: CheckedPlan,
+        line: Vec<u8>,
+    ) -> Result<(), (String, String)> {
+        let pipe = |e: io::Error| ("streams".to_owned(), format!("a pipe: {e}"));
+        let [stdin, stdout, stderr] = [Part::Input, Part::Stdout, Part::Stderr].map(|part| Name::Run(handle, part));
+        let (to_read, input) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| pipe(e.into()))?;
+        let (output, to_write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| pipe(e.into()))?;
+        let (errors, to_complain) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| pipe(e.into()))?;
+        for ours in [&input, &output, &errors] {
+            rustix::io::ioctl_fionbio(ours, true).map_err(|e| pipe(e.into()))?;
+        }
+        let input = self.sources.watch(input, stdin, Interest::WRITABLE).map_err(pipe)?;
+        work.stdin = Some((input, Input::new(line)));
+        let keep = |bytes: u64| Ring::new(usize::try_from(bytes.min(KEEP_BYTES_MAX)).unwrap_or(0));
+        let output = Some(self.sources.watch(output, stdout, Interest::READABLE).map_err(pipe)?);
+        work.stdout = Output { fd: output, kept: keep(plan.process.keep_stdout_bytes) };
+        let errors = Some(self.sources.watch(errors, stderr, Interest::READABLE).map_err(pipe)?);
+        work.stderr = Output { fd: errors, kept: keep(plan.process.keep_stderr_bytes) };
+
+        let streams = [to_read, to_write, to_complain];
+        let cell = launch::start(checked, streams, work.cgroup.as_ref(), &self.fixed.host)
+            .map_err(|e| (e.stage().to_owned(), e.to_string()))?;
+        let (status, end) = (Name::Run(handle, Part::Status), Name::Run(handle, Part::End));
+        let child = Child::watch(cell, &self.sources, status, end).map_err(|e| ("watching it".to_owned(), e.to_string()))?;
+        let child = work.child.insert(child);
+        let it = self.runs.get_mut(&handle).ok_or(("run".to_owned(), "it is gone".to_owned()))?;
+        let started = child.started().map_err(|e| ("start time".to_owned(), e.to_string()))?;
+        it.record.init = Some(Init { pid: child.pid, started });
+        self.care.write(&it.run, &it.record, Sync::Now).map_err(|e| ("care record".to_owned(), e.to_string()))?;
+        child.go().map_err(|e| ("letting it go".to_owned(), e.to_string()))
+    }
+
+    /// Makes the cgroup all processes of the work are born in, and names it in the record to be written next.
+    pub(crate) fn open_cgroup(&mut self, handle: Handle, work: &mut Work) -> Result<(), String> {
+        let it = self.runs.get_mut(&handle).ok_or("the run is gone")?;
+        let Some(cgroups) = &self.fixed.host.cgroups else { return Ok(()) };
+        let cgroup = cgroups.open(&it.run.to_string()).map_err(|e| format!("its cgroup: {e}"))?;
+        it.record.cgroup = Some(cgroup.path().display().to_string());
+        if let Some(events) = cgroup.events().map_err(|e| format!("its cgroup's events: {e}"))? {
+            let name = Name::Run(handle, Part::Populated);
+            let events = self.sources.watch(events, name, Interest::PRIORITY).map_err(|e| format!("its cgroup: {e}"))?;
+            work.populated = Some(events);
+        }
+        work.cgroup = Some(cgroup);
+        Ok(())
+    }
+
+    /// What the cell says, in order.
+    pub(crate) fn cell_said(&mut self, handle: Handle) {
+        let Some(work) = self.work(handle) else { return };
+        let Some(child) = &mut work.child else { return };
+        match child.said() {
+            Ok(said) => {
+                for said in said {
+                    match said {
+                        Said::Running => self.executed(handle),
+                        Said::Failed(failed) => self.failed(handle, &failed),
+                        Said::Ended { how, cpu_us } => self.program_ended(handle, how, Duration::from_micros(cpu_us)),
+                    }
+                }
+            }
+            Err(why) => self.fault(handle, &why),
+        }
+    }
+
+    /// The cell itself has ended; what it said before is heard first.
+    pub(crate) fn cell_ended(&mut self, handle: Handle) {
+        self.cell_said(handle);
+        let Some(work) = self.work(handle) else { return };
+        let Some(child) = &mut work.child else { return };
+        if !child.reap() {
+            return;
+        }
+        let how = child.ended.clone().unwrap_or_default();
+        if work.end.is_none() && work.undone.is_none() && !work.killed {
+            self.fault(handle, &format!("its first process ended ({how}) without a word"));
+        }
+        self.look_for_the_end(handle);
+    }
+
+    /// A cell that is not one: everything of it ends. A program that ran was killed with it.
+    fn fault(&mut self, handle: Handle, why: &str) {
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        log::run(&it.run, format_args!("{why}; ending all of it"));
+        let state = it.state;
+        let Some(work) = &mut it.work else { return };
+        match state {
+            RunState::Running | RunState::Stopping => {
+                work.end = Some((End::Signal(9), Duration::ZERO));
+                self.kill_all(handle, Happening::KillAll);
+            }
+            RunState::Launching => self.undo(handle, 125, "init", why.to_owned()),
+            _ if work.task != Task::Program => self.stop_step(handle, why),
+            _ => {}
+        }
+    }
+
+    fn failed(&mut self, handle: Handle, failed: &Failed) {
+        let why = failure(failed);
+        let Some(work) = self.work(handle) else { return };
+        if work.task == Task::Program {
+            self.undo(handle, failed.code, failed.stage.word(), why);
+        } else {
+            self.stop_step(handle, &why);
+        }
+    }
+
+    /// Undoes a launch: the program never ran.
+    fn undo(&mut self, handle: Handle, code: u8, stage: &str, why: String) {
+        let Some(work) = self.work(handle) else { return };
+        work.undo(code, stage, why);
+        self.kill_all(handle, Happening::LaunchUndone);
+    }
+
+    fn executed(&mut self, handle: Handle) {
+        let Some(work) = self.work(handle) else { return };
+        if work.task != Task::Program {
+            return;
+        }
+        if !self.happen(handle, Happening::Executed) {
+            return;
+        }
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        let (Some(work), asked) = (&mut it.work, it.asked.take()) else { return };
+        let Some(child) = &mut work.child else { return };
+        child.find_program();
+        let pid = child.pid;
+        self.deadlines.cancel(work.due.take());
+        if let Some(wall) = work.limits.wall_s {
+            let at = BootTime::now().after(Duration::from_secs(wall));
+            work.wall = Some(self.deadlines.set(at, Due::Wall(handle)));
+        }
+        let asked_to_end = work.asked.is_some();
+        log::run(&it.run, format_args!("launched pid {pid}"));
+        self.reply(asked, Reply::Launched { pid }, Vec::new());
+        self.input_ready(handle);
+        if asked_to_end {
+            self.begin_to_end(handle);
+        }
+    }
+
+    fn program_ended(&mut self, handle: Handle, how: Ended, cpu: Duration) {
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        let Some(work) = &mut it.work else { return };
+        let end = match how {
+            Ended::Code(code) => End::Code(code),
+            Ended::Signal(signal) => End::Signal(signal),
+        };
+        if work.killed || work.end.is_some() {
+            work.end = work.end.or(Some((end, cpu)));
+            return;
+        }
+        work.end = Some((end, cpu));
+        work.stdin = None;
+        if work.task != Task::Program {
+            work.kill();
+            return self.look_for_the_end(handle);
+        }
+        log::run(&it.run, format_args!("process ended: {}", ending::words(end)));
+        self.deadlines.cancel(work.due.take());
+        self.deadlines.cancel(work.wall.take());
+        work.due = Some(self.deadlines.set(BootTime::now().after(DRAIN_MAX), Due::Drain(handle)));
+        self.happen(handle, Happening::ProgramEnded);
+        self.drained(handle);
+    }
+
+    /// Reads a bounded part of an output.
+    pub(crate) fn output_ready(&mut self, handle: Handle, part: Part) {
+        let Some(work) = self.work(handle) else { return };
+        let output = if part == Part::Stderr { &mut work.stderr } else { &mut work.stdout };
+        let Some(fd) = &output.fd else { return };
+        match streams::read(std::os::fd::AsFd::as_fd(fd), &mut output.kept) {
+            Progress::Waiting => {}
+            Progress::More => self.sources.again(Name::Run(handle, part)),
+            Progress::Over => {
+                output.fd = None;
+                self.drained(handle);
+            }
+        }
+    }
+
+    /// Writes what there is room for; the stream ends with the last of it.
+    pub(crate) fn input_ready(&mut self, handle: Handle) {
+        let Some(work) = self.work(handle) else { return };
+        if let Some((fd, input)) = &mut work.stdin
+            && input.write(std::os::fd::AsFd::as_fd(fd)) != Progress::Waiting
+        {
+            work.stdin = None;
+        }
+    }
+
+    /// Ends the drain once both streams are at their end.
+    fn drained(&mut self, handle: Handle) {
+        let Some(it) = self.runs.get(&handle) else { return };
+        let over = it.work.as_ref().is_some_and(|work| work.stdout.fd.is_none() && work.stderr.fd.is_none());
+        if over && it.state == RunState::Draining {
+            self.drain_over(handle);
+        }
+    }
+
+    /// Ends what a program left.
+    pub(crate) fn drain_over(&mut self, handle: Handle) {
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        if it.state != RunState::Draining {
+            return;
+        }
+        let Some(work) = &mut it.work else { return };
+        work.leftovers = work.cgroup.as_ref().map_or(0, |cgroup| leftovers(cgroup, work.child.as_ref()));
+        if work.leftovers > 0 {
+            log::run(&it.run, format_args!("ending {} processes the program left", work.leftovers));
+        }
+        self.kill_all(handle, Happening::DrainOver);
+    }
+
+    /// Asks a program to end; the first reason stands.
+    pub(crate) fn ask_to_end(&mut self, handle: Handle, why: EndedBy) {
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        let (state, Some(work)) = (it.state, &mut it.work) else { return };
+        match state {
+            RunState::Running => {
+                work.asked.get_or_insert(why);
+                self.begin_to_end(handle);
+            }
+            // Met when the program runs, or never.
+            RunState::Launching => drop(work.asked.get_or_insert(why)),
+            _ => {}
+        }
+    }
+
+    fn begin_to_end(&mut self, handle: Handle) {
+        if !self.happen(handle, Happening::EndAsked) {
+            return;
+        }
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        let Some(work) = &mut it.work else { return };
+        let grace = self.fixed.grace;
+        let why = match &work.asked {
+            Some(EndedBy::Limit(key)) if key == "wall" => {
+                format!("wall of {} s passed", work.limits.wall_s.unwrap_or_default())
+            }
+            Some(EndedBy::Limit(key)) => format!("limit {key} passed"),
+            Some(EndedBy::Stop | EndedBy::Itself) | None => "stopped".to_owned(),
+        };
+        if work.child.as_ref().is_some_and(Child::ask_to_end) {
+            log::run(&it.run, format_args!("{why}: TERM, KILL in {} s", grace.as_secs()));
+            self.deadlines.cancel(work.due.take());
+            work.due = Some(self.deadlines.set(BootTime::now().after(grace), Due::Grace(handle)));
+        } else {
+            log::run(&it.run, format_args!("{why}: no program to ask, KILL"));
+            self.kill_all(handle, Happening::KillAll);
+        }
+    }
+
+    /// A run's `wall` has passed.
+    pub(crate) fn wall_passed(&mut self, handle: Handle) {
+        self.ask_to_end(handle, EndedBy::Limit("wall".to_owned()));
+    }
+
+    /// A run's cgroup ran out of memory: a part of it was killed, and the rest goes with it (decisions C-33).
+    pub(crate) fn memory_ran_out(&mut self, handle: Handle) {
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        let Some(work) = &mut it.work else { return };
+        if !work.cgroup.as_ref().is_some_and(RunCgroup::out_of_memory) {
+            return;
+        }
+        work.asked.get_or_insert(EndedBy::Limit("memory".to_owned()));
+        if matches!(it.state, RunState::Running | RunState::Stopping) {
+            log::run(&it.run, format_args!("limit memory passed: KILL"));
+            self.kill_all(handle, Happening::KillAll);
+        }
+    }
+
+    /// A program that was asked to end has not.
+    pub(crate) fn grace_passed(&mut self, handle: Handle) {
+        if self.runs.get(&handle).is_some_and(|it| it.state == RunState::Stopping) {
+            self.kill_all(handle, Happening::KillAll);
+        }
+    }
+
+    /// A cell that builds, or a step, takes too long.
+    pub(crate) fn took_too_long(&mut self, handle: Handle) {
+        let Some(it) = self.runs.get(&handle) else { return };
+        match it.state {
+            RunState::Launching => self.undo(handle, 125, "setup", format!("not ready after {} s", BUILD_MAX.as_secs())),
+            RunState::Preparing | RunState::Removing => self.stop_step(handle, "the step took more than ten minutes"),
+            _ => {}
+        }
+    }
+
+    /// Ends a run at the supervisor's own end.
+    pub(crate) fn end_for_good(&mut self, handle: Handle) {
+        match self.runs.get(&handle).map(|it| it.state) {
+            Some(RunState::Preparing | RunState::Removing) => self.stop_step(handle, "the supervisor ends"),
+            Some(RunState::Launching) => self.undo(handle, 125, "setup", "the supervisor ends".to_owned()),
+            Some(_) => self.ask_to_end(handle, EndedBy::Stop),
+            None => {}
+        }
+    }
+
+    fn kill_all(&mut self, handle: Handle, what: Happening) {
+        if !self.happen(handle, what) {
+            return;
+        }
+        let Some(work) = self.work(handle) else { return };
+        work.kill();
+        let (due, wall) = (work.due.take(), work.wall.take());
+        self.deadlines.cancel(due);
+        self.deadlines.cancel(wall);
+        self.look_for_the_end(handle);
+    }
+
+    /// Whether anything of a killed run lives; if not, it is over. Nobody waits here: it is looked again, and while it
+    /// lives no end is told (decisions C-82).
+    pub(crate) fn look_for_the_end(&mut self, handle: Handle) {
+        if self.runs.get(&handle).is_some_and(|it| it.remains.is_some()) {
+            return self.look_at_remains(handle);
+        }
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        let Some(work) = it.work.as_mut().filter(|work| work.killed) else { return };
+        let reaped = work.child.as_mut().is_none_or(Child::reap);
+        let empty = work.cgroup.as_ref().is_none_or(|cgroup| matches!(cgroup.populated(), Ok(false)));
+        self.deadlines.cancel(work.due.take());
+        if reaped && empty {
+            return self.gone(handle);
+        }
+        work.looks += 1;
+        if work.looks >= LOOKS_TOLD && work.looks.is_power_of_two() {
+            let pids = work.cgroup.as_ref().map(pids).unwrap_or_default();
+            log::run(&it.run, format_args!("cannot be ended yet: {}; looking again", describe(&pids)));
+        }
+        work.due = Some(self.deadlines.set(BootTime::now().after(LOOK), Due::LookAgain(handle)));
+    }
+
+    /// Nothing of it lives: the pipes hold what was written and get no more.
+    fn gone(&mut self, handle: Handle) {
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        let Some(mut work) = it.work.take() else { return };
+        for output in [&mut work.stderr, &mut work.stdout] {
+            let mut reads = 0;
+            while let Some(fd) = output.fd.as_ref().filter(|_| reads < LAST_READS_MAX) {
+                reads += 1;
+                if streams::read(std::os::fd::AsFd::as_fd(fd), &mut output.kept) != Progress::More {
+                    output.fd = None;
+                }
+            }
+        }
+        for due in [work.due.take(), work.wall.take()] {
+            self.deadlines.cancel(due);
+        }
+        let out_of_memory = work.cgroup.as_ref().is_some_and(RunCgroup::out_of_memory);
+        work.populated = None;
+        if let Some(Err(error)) = work.cgroup.take().map(RunCgroup::remove) {
+            log::run(&it.run, format_args!("its cgroup stays: {error}"));
+        }
+        match work.task {
+            Task::Step(_) | Task::Removal => self.step_gone(handle, work),
+            Task::Program => self.program_gone(handle, work, out_of_memory),
+        }
+    }
+
+    fn program_gone(&mut self, handle: Handle, mut work: Work, out_of_memory: bool) {
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        let asked = it.asked.take();
+        let (end, cpu) = work.end.unwrap_or((End::Signal(9), Duration::ZERO));
+        let (told, known_on, reply) = match &work.undone {
+            Some(undone) => {
+                log::run(&it.run, format_args!("{}: {}", undone.stage, undone.why));
+                let line = format!("ocx: {}\n", undone.why);
+                let told = tails(line.as_bytes(), &[]).map(|(stderr, stdout)| {
+                    let end = End::Code(undone.code);
+                    Told::Exited { end, ended_by: EndedBy::Itself, leftovers: 0, stderr, stdout }
+                });
+                let why = line.trim_end().to_owned();
+                let reply = Reply::Failed { code: undone.code, stage: undone.stage.clone(), why };
+                (told, asked.map(|asked| asked.link), Some(reply))
+            }
+            None => {
+                let facts = Facts {
+                    asked: work.asked.as_ref(),
+                    end,
+                    cpu,
+                    limits: &work.limits,
+                    killed: work.killed_early,
+                    out_of_memory,
+                };
+                let ended_by = ending::ended_by(facts);
+                log::run(&it.run, format_args!("exited: {}, by {ended_by:?}, nothing of it left", ending::words(end)));
+                let leftovers = work.leftovers;
+                let told = tails(&work.stderr.kept.take(), &work.stdout.kept.take()).map(|(stderr, stdout)| {
+                    Told::Exited { end, ended_by, leftovers, stderr, stdout }
+                });
+                (told, None, None)
+            }
+        };
+        match told {
+            Ok(told) => it.keep(told, known_on),
+            // Without memory or descriptors for its tails the end cannot be told whole. The run stays as the next
+            // supervisor would find it; a protocol process that asks sees that it is over.
+            Err(error) => log::run(&it.run, format_args!("its end cannot be kept: {error}")),
+        }
+        it.record.phase = Phase::Exited;
+        self.happen(handle, Happening::Gone);
+        self.note_phase(handle);
+        if let Some(reply) = reply {
+            self.reply(asked, reply, Vec::new());
+        }
+        self.tell(handle, true);
+    }
+
+    /// Writes how far a run is, for whoever finds the record; nothing waits for it.
+    pub(crate) fn note_phase(&mut self, handle: Handle) {
+        let Some(it) = self.runs.get(&handle) else { return };
+        if let Err(error) = self.care.write(&it.run, &it.record, Sync::Later) {
+            log::run(&it.run, format_args!("its care record stays behind: {error}"));
+        }
+    }
+
+    fn work(&mut self, handle: Handle) -> Option<&mut Work> {
+        self.runs.get_mut(&handle)?.work.as_mut()
+    }
+}
+
+/// Both tails as memfds nobody can change.
+fn tails(stderr: &[u8], stdout: &[u8]) -> io::Result<(Rc<OwnedFd>, Rc<OwnedFd>)> {
+    Ok((Rc::new(frame::seal("ocx-stderr", stderr)?), Rc::new(frame::seal("ocx-stdout", stdout)?)))
+}
+
+/// A cell's failure as the kept line has it (decisions C-45): the thing, then the system's words.
+pub(crate) fn failure(failed: &Failed) -> String {
+    let subject = log::one_line(&String::from_utf8_lossy(&failed.subject), crate::answers::WHY_BYTES_MAX);
+    let words = words(failed.errno);
+    match (subject.is_empty(), failed.errno) {
+        (true, _) => format!("{}: {words}", failed.stage.word()),
+        (false, 0) => subject,
+        (false, _) => format!("{subject}: {words}"),
+    }
+}
+
+/// An error number in the system's words, without the number.
+fn words(errno: i32) -> String {
+    let words = io::Error::from_raw_os_error(errno).to_string();
+    words.split_once(" (os error").map_or(words.clone(), |(words, _)| words.to_owned())
+}
+
+fn pids(cgroup: &RunCgroup) -> Vec<u32> {
+    let Ok(file) = std::fs::File::open(cgroup.path().join("cgroup.procs")) else { return Vec::new() };
+    let mut text = String::new();
+    let read = io::Read::read_to_string(&mut io::Read::take(file, LEFTOVERS_BYTES_MAX), &mut text);
+    if read.is_err() {
+        return Vec::new();
+    }
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// How many processes there are besides the init.
+fn leftovers(cgroup: &RunCgroup, child: Option<&Child>) -> u32 {
+    let init = child.map(|child| child.pid);
+    let others = pids(cgroup).into_iter().filter(|pid| Some(*pid) != init).count();
+    u32::try_from(others).unwrap_or(u32::MAX)
+}
+
+/// Processes that do not end, for a person: pid, state, and where each waits.
+fn describe(pids: &[u32]) -> String {
+    let one = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next()).unwrap_or("?").to_owned();
+        let place = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+        format!("pid {pid}, state {state}, in {}", if place.is_empty() { "?" } else { &place })
+    };
+    if pids.is_empty() { "its first process".to_owned() } else { pids.iter().take(4).map(one).collect::<Vec<_>>().join("; ") }
+}

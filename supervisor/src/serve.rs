@@ -1,0 +1,109 @@
+//! `ocx-supervisor serve`: start-up in order, then the loop.
+
+use std::path::Path;
+use std::time::Duration;
+
+use mio::Interest;
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+
+use crate::care::Care;
+use crate::deadlines::{BootTime, Deadlines};
+use crate::launch::Host;
+use crate::log;
+use crate::names::{Due, Name};
+use crate::node_process::NodeProcess;
+use crate::places;
+use crate::service::{Fixed, Service};
+use crate::signals;
+use crate::turn::Turn;
+
+/// How long a program that was asked to end may take, unless `settings/grace` says otherwise (decisions C-81).
+const GRACE: Duration = Duration::from_secs(10);
+/// Longest grace that may be set.
+const GRACE_S_MAX: u64 = 3600;
+
+/// Serves until asked to end.
+///
+/// # Errors
+/// What is wrong and how to set it right; nothing was started then.
+pub(crate) fn serve(root: &Path) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("serve needs root: it starts each run as an account of its own".to_owned());
+    }
+    harden()?;
+    let root = places::root(root).map_err(|e| e.to_string())?;
+    let accounts = places::accounts(&root).map_err(|e| e.to_string())?;
+    places::check(&root, &accounts).map_err(|e| e.to_string())?;
+    let grace = grace(&root)?;
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|e| format!("boot id: {e}"))?;
+    let (care, found) = Care::open(&root, boot.trim())?;
+
+    let program = std::env::current_exe().map_err(|e| format!("/proc/self/exe: {e}"))?;
+    let release = program.parent().ok_or("this program lies in no directory")?.to_owned();
+    let host = Host::look(&root, accounts, &release).map_err(|e| e.to_string())?;
+    if !host.user_namespaces {
+        return Err("user namespaces are off, and every run has one of its own: \
+                    sysctl -w user.max_user_namespaces=10000 (and kernel.unprivileged_userns_clone=1 where there is one)"
+            .to_owned());
+    }
+    let signals = signals::open().map_err(|e| format!("signals: {e}"))?;
+    let mut turn = Turn::new(Name::Timer).map_err(|e| format!("the loop: {e}"))?;
+    let sources = turn.sources().clone();
+    let signals = sources.watch(signals, Name::Signals, Interest::READABLE).map_err(|e| format!("signals: {e}"))?;
+    let workspaces = root.join("workspaces");
+    let mut service = Service {
+        fixed: Fixed { root, workspaces, release, accounts, grace, host },
+        sources,
+        signals,
+        deadlines: Deadlines::default(),
+        care,
+        runs: std::collections::BTreeMap::new(),
+        last_handle: 0,
+        node: NodeProcess::default(),
+        link: None,
+        ending: false,
+        given_up: false,
+    };
+    log::say(format_args!("serving {}: {} runs found in care", service.fixed.root.display(), found.len()));
+    service.take_over(found);
+    service.deadlines.set(BootTime::now(), Due::StartNode);
+    while service.goes_on() {
+        let ready = turn.wait(service.deadlines.next()).map_err(|e| format!("the loop: {e}"))?;
+        for name in ready {
+            service.ready(name);
+        }
+    }
+    if service.given_up {
+        return Err("ended although something still lives; its care records name it, and the next start ends it".to_owned());
+    }
+    log::say(format_args!("ended; {} runs stay in care for the next start", service.runs.len()));
+    Ok(())
+}
+
+/// What this process must not do, whatever happens to it: leave a core, show its memory, lose what runs leave behind.
+fn harden() -> Result<(), String> {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|e| format!("not dumpable: {e}"))?;
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(Resource::Core, none).map_err(|e| format!("no core: {e}"))?;
+    // What an init leaves comes here and not to the host's init.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(|e| format!("subreaper: {e}"))?;
+    nix::unistd::setgroups(&[]).map_err(|e| format!("no groups: {e}"))?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    // Runs are bounded by number; each needs a few descriptors.
+    let files = Rlimit { current: most.or(Some(1 << 16)), maximum: most };
+    rustix::process::setrlimit(Resource::Nofile, files).map_err(|e| format!("open files: {e}"))
+}
+
+fn grace(root: &Path) -> Result<Duration, String> {
+    let path = root.join("settings/grace");
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(GRACE),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    match text.trim().parse() {
+        Ok(seconds) if seconds <= GRACE_S_MAX => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("{}: {:?} is no number of seconds up to {GRACE_S_MAX}", path.display(), text.trim())),
+    }
+}
