@@ -5,3 +5,5 @@ pub mod fossil;
 pub mod server;
 pub mod engine;
 pub mod protocol;
+pub mod tools;
+pub mod trial;

