@@ -16,7 +16,7 @@ use super::tending::{Over, Tails};
 use crate::engine::check::Refusal;
 use crate::engine::report::{self, Ended, How};
 use crate::engine::{plan, read};
-use crate::protocol::life::{Do, Event, State};
+use crate::protocol::life::{Do, Event};
 use crate::protocol::names::RunId;
 
 impl Lane {
@@ -101,7 +101,8 @@ impl Lane {
             }
             Reply::Busy => Some(Event::Busy),
             Reply::Was { launches } => {
-                let note = format!("this host launched it before ({launches}) and has given it up; it never runs again");
+                let note =
+                    format!("this host launched it before ({launches}) and has given it up; it never runs again");
                 run.ended = Some(Ended::new(How::Lost { note }));
                 Some(Event::Was)
             }
@@ -192,13 +193,8 @@ impl Lane {
         let Some(over) = &run.over else { return Ok(()) };
         let how = how_it_was(over, asked.as_ref());
         let logs = asked.as_ref().and_then(|asked| kept_log(&id, over, &asked.process.keep));
-        let plan = Plan {
-            ended: None,
-            outcome: how.outcome().word().to_owned(),
-            logs,
-            done: Vec::new(),
-            failed: Vec::new(),
-        };
+        let plan =
+            Plan { ended: None, outcome: how.outcome().word().to_owned(), logs, done: Vec::new(), failed: Vec::new() };
         let leftovers = over.leftovers;
         run.ended = Some(Ended::new(how));
         self.store.save_plan(hash, &plan).map_err(|error| format!("writing the plan: {error}"))?;
@@ -255,7 +251,10 @@ impl Lane {
         if let Ok(Some(mut plan)) = self.store.plan(hash) {
             mark(&mut plan);
             if let Err(error) = self.store.save_plan(hash, &plan) {
-                self.say(hash, &format!("the plan could not be written: {error}; it is looked for on the server next time"));
+                self.say(
+                    hash,
+                    &format!("the plan could not be written: {error}; it is looked for on the server next time"),
+                );
             }
         }
         self.fire(hash, Event::Published);
@@ -264,28 +263,21 @@ impl Lane {
     fn post(&mut self, hash: &str, post: Post, text: String) {
         let Some(run) = self.runs.get_mut(hash) else { return };
         let now = Instant::now();
-        let posting =
-            if run.perhaps_posted { Posting::perhaps_sent(text, now) } else { Posting::new(text, now) };
+        let posting = if run.perhaps_posted { Posting::perhaps_sent(text, now) } else { Posting::new(text, now) };
         run.perhaps_posted = false;
         run.posts.insert(post, posting);
     }
 
-    fn ask(
-        &self,
-        hash: &str,
-        effect: Do,
-        request: Request,
-        memfds: &[std::os::fd::OwnedFd],
-    ) -> Result<(), String> {
+    fn ask(&self, hash: &str, effect: Do, request: Request, memfds: &[std::os::fd::OwnedFd]) -> Result<(), String> {
         let fds: Vec<_> = memfds.iter().map(|fd| fd.as_fd()).collect();
         let (me, run, registry) = (self.me.clone(), hash.to_owned(), self.registry.clone());
         self.link
             .ask(request, &fds, move |answer| {
                 // On the reading thread, so that an event right behind the answer finds its run.
-                match answer.reply {
-                    Reply::Taken { handle } => registry.taken(&run, handle, &me),
-                    Reply::Released => registry.released(&run),
-                    _ => {}
+                if let Reply::Taken { handle } = answer.reply {
+                    registry.taken(&run, handle, &me);
+                } else if answer.reply == Reply::Released {
+                    registry.released(&run);
                 }
                 // A lane that is gone takes the node with it.
                 drop(me.send(Input::Answered(run, effect, answer)));

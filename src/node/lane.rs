@@ -111,7 +111,7 @@ impl Lane {
     fn round(&mut self, round: Round) {
         let (asked_at, first) = (round.asked_at, round.first);
         let governs = round.caller.letters.contains(['a', 's']);
-        if governs != !self.serves {
+        if governs == self.serves {
             self.serves = !governs;
             if governs {
                 self.say_lane("the clone's user holds admin or setup on the server: this clone is not served");
@@ -130,7 +130,8 @@ impl Lane {
         }
         // C-63: the owner's ceiling for R is read anew; none, or one that cannot be read, allows nothing.
         let ceiling = std::path::Path::new(&self.host.release).join("r-senders.json");
-        self.host.r_senders = std::fs::read_to_string(ceiling).ok().and_then(|text| crate::engine::ceiling::read(&text).ok());
+        self.host.r_senders =
+            std::fs::read_to_string(ceiling).ok().and_then(|text| crate::engine::ceiling::read(&text).ok());
         let now = Instant::now();
         let hashes: Vec<String> = self.runs.keys().cloned().collect();
         for hash in &hashes {

@@ -135,10 +135,7 @@ impl Listener {
         let receipt_failure = |error: crate::fossil::FossilError| ("receipt_failure", error.to_string());
         let read_failure = |error: crate::fossil::StoreError| ("pull_failure", format!("reading the clone: {error}"));
         let asked_at = Instant::now();
-        let asked = self
-            .session
-            .receipt(&Ask { artifacts: &[], users: &[], high: true })
-            .map_err(receipt_failure)?;
+        let asked = self.session.receipt(&Ask { artifacts: &[], users: &[], high: true }).map_err(receipt_failure)?;
         let high = asked.high.ok_or(("receipt_failure", "the receipt tool told no highest receipt".to_owned()))?;
         crate::fossil::clone::pull(&self.program, &self.file, PULL_WAIT)
             .map_err(|error| ("pull_failure", error.to_string()))?;

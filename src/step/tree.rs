@@ -153,12 +153,10 @@ fn list(directory: BorrowedFd<'_>) -> Result<Vec<(std::ffi::CString, bool)>, Err
         if name == c"." || name == c".." {
             continue;
         }
-        let kind = match entry.file_type() {
-            FileType::Unknown => FileType::from_raw_mode(
-                rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode,
-            ),
-            known => known,
-        };
+        let mut kind = entry.file_type();
+        if kind == FileType::Unknown {
+            kind = FileType::from_raw_mode(rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
+        }
         names.push((name.to_owned(), kind == FileType::Directory));
     }
     Ok(names)
