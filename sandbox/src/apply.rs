@@ -331,6 +331,14 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
             // The parent may have ended before the call: then its signal never comes.
             if *parent != 0 && now != *parent { Err(Errno::SRCH) } else { Ok(()) }
         },
+        Op::AwaitGo { lifeline } => {
+            let lifeline = take(building, *lifeline).ok_or(Errno::BADF)?;
+            let mut byte = [0];
+            match rustix::io::read(&lifeline, &mut byte)? {
+                1 if byte == [init::GO] => Ok(()),
+                _ => Err(Errno::CANCELED),
+            }
+        },
         Op::Undumpable {} => process::set_dumpable_behavior(DumpableBehavior::NotDumpable),
     }
 }

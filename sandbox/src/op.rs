@@ -240,6 +240,8 @@ ops! {
     EndWithParent = 31, Init, { /** The parent's pid as seen here. */ parent: u32 };
     /// Nothing of its memory can be read by another process.
     Undumpable = 32, Init, {};
+    /// Waits for the byte that lets it go; the pipe's end means nobody will.
+    AwaitGo = 33, Init, { /** The pipe. */ lifeline: Source };
 }
 
 impl Op {
@@ -278,7 +280,8 @@ impl Op {
             | Self::OnlyStreams {}
             | Self::Filter { .. }
             | Self::EndWithParent { .. }
-            | Self::Undumpable {} => None,
+            | Self::Undumpable {}
+            | Self::AwaitGo { .. } => None,
         }
     }
 }
@@ -325,6 +328,7 @@ impl fmt::Display for Op {
             Self::Filter { program } => write!(f, "filter of {} instructions", program.len() / 8),
             Self::EndWithParent { .. } => f.write_str("ends with its parent"),
             Self::Undumpable {} => f.write_str("undumpable"),
+            Self::AwaitGo { lifeline } => write!(f, "wait for go on {lifeline}"),
         }
     }
 }

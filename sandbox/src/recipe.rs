@@ -362,6 +362,8 @@ pub struct Becoming {
     pub fds: Vec<u32>,
     /// Status pipe, writing end.
     pub status: Source,
+    /// Lifeline, reading end: the program is executed only after one byte on it.
+    pub lifeline: Source,
     /// Standard input, output, error.
     pub streams: [Source; 3],
     /// The account it becomes: user, group.
@@ -383,6 +385,7 @@ pub fn becoming(run: &Program<'_>, facts: &Becoming) -> Result<Recipe, ZeroByte>
         build: Vec::new(),
         inner: None,
         program: vec![
+            Op::AwaitGo { lifeline: facts.lifeline },
             Op::Session {},
             Op::Keyring {},
             Op::NoGroups {},

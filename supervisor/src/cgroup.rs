@@ -1,0 +1,322 @@
+//! A cgroup for every run: what ends it whole, says when nothing of it is left, and limits its memory and processes.
+//!
+//! cgroup v2 kills and tells; memory and pids come from v2 where it has the controller, else from v1. All groups of one
+//! `ROOT` lie in one parent named from it (decisions C-96), which goes with its last group.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::event::{EventfdFlags, eventfd};
+use sandbox::spec::Limits;
+
+/// Largest kernel file read here.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How often a group is tried to be made while its parent goes away.
+const MAKE_TRIES: u32 = 8;
+
+/// Where a controller is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Controller {
+    /// In the unified hierarchy.
+    V2,
+    /// In a hierarchy of its own: the parent's directory there.
+    V1(PathBuf),
+}
+
+/// The host's hierarchies, and the parent of one `ROOT`'s groups in each.
+#[derive(Debug, Clone)]
+pub(crate) struct Cgroups {
+    parent: PathBuf,
+    memory: Option<Controller>,
+    pids: Option<Controller>,
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    io::Read::read_to_string(&mut io::Read::take(File::open(path)?, FILE_BYTES_MAX), &mut text)?;
+    Ok(text)
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path).map_err(|error| named(path, &error))?;
+    file.write_all(text.as_bytes()).map_err(|error| named(path, &error))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// This process's own group in the hierarchy a line of /proc/self/cgroup names.
+fn own_group(cgroup: &str, is: impl Fn(&str) -> bool) -> Option<&str> {
+    cgroup.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        is(controllers).then_some(path)
+    })
+}
+
+/// The mount point of a hierarchy, from /proc/self/mountinfo: its whole tree, by type and super options.
+fn mounted(mountinfo: &str, kind: &str, controller: Option<&str>) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (front, back) = line.split_once(" - ")?;
+        let point = front.split(' ').nth(4)?;
+        let mut back = back.split(' ');
+        let (found, options) = (back.next()?, back.nth(1)?);
+        let has = controller.is_none_or(|it| options.split(',').any(|option| option == it));
+        (found == kind && has).then(|| PathBuf::from(point))
+    })
+}
+
+impl Cgroups {
+    /// The hierarchies, with the parent `name` in each; `None` where no cgroup v2 hierarchy can be used.
+    pub(crate) fn find(name: &str) -> Option<Self> {
+        let mountinfo = read(Path::new("/proc/self/mountinfo")).ok()?;
+        let cgroup = read(Path::new("/proc/self/cgroup")).ok()?;
+        let unified = mounted(&mountinfo, "cgroup2", None)?;
+        // Under a service manager our own group may be delegated to us; at the top only where the host has no such order.
+        let own = own_group(&cgroup, str::is_empty).unwrap_or("/").trim_start_matches('/').to_owned();
+        let places = [unified.join(own), unified];
+        let base = places.iter().find(|it| controls(it, "memory")).or_else(|| places.iter().find(|it| it.is_dir()))?;
+        let controller = |which: &str| {
+            if controls(base, which) {
+                return Some(Controller::V2);
+            }
+            let mount = mounted(&mountinfo, "cgroup", Some(which))?;
+            let own = own_group(&cgroup, |it| it.split(',').any(|one| one == which)).unwrap_or("/");
+            let below = mount.join(own.trim_start_matches('/'));
+            // In a cgroup namespace our own path may lie outside what is mounted.
+            Some(Controller::V1(if below.is_dir() { below } else { mount }.join(name)))
+        };
+        Some(Self { parent: base.join(name), memory: controller("memory"), pids: controller("pids") })
+    }
+
+    /// Whether a run's memory can be limited.
+    pub(crate) const fn memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Makes a run's group, with the limits a cgroup can give.
+    ///
+    /// # Errors
+    /// As the file system of cgroups has them, naming the file. Nothing is left then.
+    pub(crate) fn create(&self, run: &str, limits: &Limits) -> io::Result<RunCgroup> {
+        let path = self.parent.join(run);
+        make(&path)?;
+        let mut group = RunCgroup { path, v1: Vec::new(), directory: None, oom: None };
+        group.directory = Some(OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&group.path)?.into());
+        match self.limit(&mut group, run, limits) {
+            Ok(()) => Ok(group),
+            Err(error) => {
+                group.remove()?;
+                Err(error)
+            },
+        }
+    }
+
+    fn limit(&self, group: &mut RunCgroup, run: &str, limits: &Limits) -> io::Result<()> {
+        if let Some(bytes) = limits.memory_bytes {
+            match self.memory.as_ref().ok_or_else(|| io::Error::other("no memory controller"))? {
+                Controller::V2 => {
+                    delegate(&self.parent, "memory")?;
+                    write(&group.path.join("memory.max"), &bytes.to_string())?;
+                    // Without swap accounting there is no swap to limit either way.
+                    drop(write(&group.path.join("memory.swap.max"), "0"));
+                    write(&group.path.join("memory.oom.group"), "1")?;
+                    group.oom = Some(Oom::V2(File::open(group.path.join("memory.events"))?.into()));
+                },
+                Controller::V1(parent) => {
+                    let own = group.v1(parent, run)?;
+                    write(&own.join("memory.limit_in_bytes"), &bytes.to_string())?;
+                    let with_swap = own.join("memory.memsw.limit_in_bytes");
+                    if with_swap.exists() {
+                        write(&with_swap, &bytes.to_string())?;
+                    }
+                    group.oom = Some(oom_v1(&own)?);
+                },
+            }
+        }
+        // The init of the sandbox is one more than the process and what it starts.
+        if let (Some(count), Some(pids)) = (limits.processes, &self.pids) {
+            let most = count.saturating_add(1).to_string();
+            match pids {
+                Controller::V2 => {
+                    delegate(&self.parent, "pids")?;
+                    write(&group.path.join("pids.max"), &most)?;
+                },
+                Controller::V1(parent) => write(&group.v1(parent, run)?.join("pids.max"), &most)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a group and its parent. Another supervisor's or `once`'s last group may take the parent away in between.
+fn make(path: &Path) -> io::Result<()> {
+    for _ in 1..MAKE_TRIES {
+        match fs::create_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {},
+            other => return other.map_err(|error| named(path, &error)),
+        }
+    }
+    fs::create_dir_all(path).map_err(|error| named(path, &error))
+}
+
+/// Whether children of `parent` can be given this controller; asks for it where it is not on yet.
+fn controls(parent: &Path, controller: &str) -> bool {
+    let has = |file: &str| read(&parent.join(file)).is_ok_and(|it| it.split_whitespace().any(|one| one == controller));
+    has("cgroup.controllers") && (has("cgroup.subtree_control") || delegate(parent, controller).is_ok())
+}
+
+fn delegate(parent: &Path, controller: &str) -> io::Result<()> {
+    write(&parent.join("cgroup.subtree_control"), &format!("+{controller}"))
+}
+
+/// How memory running out is told.
+#[derive(Debug)]
+enum Oom {
+    /// `memory.events`: ready with priority when it changes.
+    V2(OwnedFd),
+    /// An eventfd and the file that counts.
+    V1(OwnedFd, PathBuf),
+}
+
+fn oom_v1(own: &Path) -> io::Result<Oom> {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let control = own.join("memory.oom_control");
+    let file = File::open(&control)?;
+    let line = format!("{} {}", event.as_raw_fd(), file.as_raw_fd());
+    write(&own.join("cgroup.event_control"), &line)?;
+    Ok(Oom::V1(event, control))
+}
+
+/// One run's groups.
+#[derive(Debug)]
+pub(crate) struct RunCgroup {
+    path: PathBuf,
+    v1: Vec<PathBuf>,
+    directory: Option<OwnedFd>,
+    oom: Option<Oom>,
+}
+
+impl RunCgroup {
+    /// The group at `path`, from a care record of this boot; it may be gone.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned(), v1: Vec::new(), directory: None, oom: None }
+    }
+
+    /// Its directory in the unified hierarchy: what a care record keeps.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn v1(&mut self, parent: &Path, run: &str) -> io::Result<PathBuf> {
+        let own = parent.join(run);
+        make(&own)?;
+        if !self.v1.contains(&own) {
+            self.v1.push(own.clone());
+        }
+        Ok(own)
+    }
+
+    /// Its directory, for a child to be born in.
+    pub(crate) fn directory(&self) -> Option<BorrowedFd<'_>> {
+        self.directory.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The `cgroup.procs` files of its v1 groups, opened with our rights for the child to join by.
+    ///
+    /// # Errors
+    /// As `open(2)` has them.
+    pub(crate) fn joins(&self) -> io::Result<Vec<OwnedFd>> {
+        let open = |it: &PathBuf| OpenOptions::new().write(true).open(it.join("cgroup.procs")).map(OwnedFd::from);
+        self.v1.iter().map(open).collect()
+    }
+
+    /// Sends SIGKILL to everything in it; nothing can refill it meanwhile.
+    ///
+    /// # Errors
+    /// As the kernel has them; none when the group is gone.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        match write(&self.path.join("cgroup.kill"), "1") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Whether a process of it lives. A group that cannot be read counts as populated, one that is gone does not.
+    pub(crate) fn populated(&self) -> bool {
+        match read(&self.path.join("cgroup.events")) {
+            Ok(text) => !text.lines().any(|it| it == "populated 0"),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    /// A descriptor that is ready with priority (EPOLLPRI) when [`Self::populated`] may have changed.
+    ///
+    /// # Errors
+    /// As `open(2)` has them.
+    pub(crate) fn events_fd(&self) -> io::Result<OwnedFd> {
+        File::open(self.path.join("cgroup.events")).map(OwnedFd::from)
+    }
+
+    /// A descriptor that is ready, readable (v1) or with priority (v2), when the group has run out of memory; none without
+    /// a memory limit. Under v1 one process is killed only: end the run then.
+    pub(crate) fn oom_fd(&self) -> Option<BorrowedFd<'_>> {
+        match self.oom.as_ref()? {
+            Oom::V2(fd) | Oom::V1(fd, _) => Some(fd.as_fd()),
+        }
+    }
+
+    /// How many of its processes were killed because its memory ran out.
+    pub(crate) fn oom_kills(&self) -> u64 {
+        let path = match &self.oom {
+            Some(Oom::V2(_)) => self.path.join("memory.events"),
+            Some(Oom::V1(_, path)) => path.clone(),
+            None => return 0,
+        };
+        let text = read(&path).unwrap_or_default();
+        let count = text.lines().find_map(|it| it.strip_prefix("oom_kill ")).and_then(|it| it.trim().parse().ok());
+        count.unwrap_or(0)
+    }
+
+    /// Removes it, and its parent with the last one. Only what nothing lives in can be removed.
+    ///
+    /// # Errors
+    /// EBUSY while something lives in it; else as `rmdir(2)` has them.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        for path in self.v1.iter().chain([&self.path]) {
+            match fs::remove_dir(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(path, &error)),
+                Ok(()) | Err(_) => {},
+            }
+            if let Some(parent) = path.parent() {
+                // Another run's group lies in it still: the last one takes it away.
+                let _left = fs::remove_dir(parent);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "30 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+        31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+        32 24 0:28 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn a_hierarchy_is_found_by_type_and_controller() {
+        assert_eq!(mounted(MOUNTS, "cgroup2", None), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(mounted(MOUNTS, "cgroup", Some("cpuacct")), Some("/sys/fs/cgroup/cpu,cpuacct".into()));
+        assert_eq!(mounted(MOUNTS, "cgroup", Some("pids")), None);
+        let own = "4:memory:/a/b\n1:cpu,cpuacct:/\n0::/c";
+        assert_eq!(own_group(own, str::is_empty), Some("/c"));
+        assert_eq!(own_group(own, |it| it == "memory"), Some("/a/b"));
+    }
+}

@@ -1,0 +1,79 @@
+//! What this host can give a run, looked at once at start.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use supervisor::wire::accounts::Accounts;
+
+use crate::cgroup::Cgroups;
+use crate::own_files::{Guard, OwnFiles};
+
+/// First Landlock ABI with scopes for abstract sockets and signals.
+pub(crate) const LANDLOCK_SCOPES: u32 = 6;
+
+/// The host, as policy and launches need it.
+#[derive(Debug)]
+pub(crate) struct Host {
+    /// The accounts of `ROOT`.
+    pub(crate) accounts: Accounts,
+    /// `$$root$$`: where workspaces are.
+    pub(crate) workspaces: PathBuf,
+    /// `$$releases$$`.
+    pub(crate) releases: PathBuf,
+    /// `$$release$$`, the release that acts.
+    pub(crate) release: PathBuf,
+    /// OCX's own files.
+    pub(crate) own: OwnFiles,
+    /// The cgroups of this `ROOT`, where a usable hierarchy is.
+    pub(crate) cgroups: Option<Cgroups>,
+    /// The highest Landlock ABI, 0 for none.
+    pub(crate) landlock_abi: u32,
+    /// Whether user namespaces can be made.
+    pub(crate) user_namespaces: bool,
+    /// The system call filter of every run.
+    pub(crate) filter: Vec<u8>,
+}
+
+impl Host {
+    /// Looks at the host for a supervisor of this `ROOT`.
+    ///
+    /// # Errors
+    /// When /proc cannot be read.
+    pub(crate) fn look(root: &Path, accounts: Accounts, releases: &Path, release: &Path) -> io::Result<Self> {
+        let always = [root, releases, release, Path::new("/run/ocx")].map(|it| (it.to_owned(), Guard::Always));
+        let mut own = always.to_vec();
+        own.extend(
+            ["/usr/bin/ocx", "/usr/lib/systemd/system/ocx.service", "/etc/systemd/system/ocx.service"]
+                .map(|it| (PathBuf::from(it), Guard::Writing)),
+        );
+        if let Ok(program) = std::env::current_exe() {
+            own.push((program, Guard::Writing));
+        }
+        Ok(Self {
+            accounts,
+            workspaces: root.join("workspaces"),
+            releases: releases.to_owned(),
+            release: release.to_owned(),
+            own: OwnFiles::new(own)?,
+            cgroups: Cgroups::find(&cgroup_name(root)),
+            landlock_abi: sandbox::sys::landlock_abi(),
+            user_namespaces: user_namespaces(),
+            filter: sandbox::seccomp::filter(),
+        })
+    }
+}
+
+/// The name of the parent cgroup of this `ROOT` (decisions C-96): a trial's never meets a service's.
+pub(crate) fn cgroup_name(root: &Path) -> String {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325; // FNV-1a
+    for byte in root.as_os_str().as_encoded_bytes() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    format!("ocx-{hash:016x}")
+}
+
+fn user_namespaces() -> bool {
+    // The file is absent where the kernel has none at all.
+    let most = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").unwrap_or_default();
+    most.trim().parse::<u64>().is_ok_and(|it| it > 0)
+}
