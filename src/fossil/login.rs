@@ -13,6 +13,7 @@ pub struct Session {
     http: Http,
     user: String,
     password: String,
+    answer_wait: Duration,
     signed: Mutex<Option<Signed>>,
 }
 
@@ -45,8 +46,16 @@ impl Session {
             http: Http::new(Base::parse(server_url)?),
             user: user.to_owned(),
             password: password.to_owned(),
+            answer_wait: ANSWER_WAIT,
             signed: Mutex::new(None),
         })
+    }
+
+    /// Another bound than [`ANSWER_WAIT`] for signing in and posting.
+    #[must_use]
+    pub fn answer_within(mut self, wait: Duration) -> Self {
+        self.answer_wait = wait;
+        self
     }
 
     /// The server's URL, without a final slash.
@@ -65,6 +74,10 @@ impl Session {
     /// As any request; `LoginRefused` for a wrong password.
     pub fn sign_in(&self) -> Result<(), FossilError> {
         self.signed().map(drop)
+    }
+
+    pub(super) fn answer_wait(&self) -> Duration {
+        self.answer_wait
     }
 
     pub(super) fn http(&self) -> &Http {
@@ -125,7 +138,7 @@ impl Session {
     fn post_login(&self) -> Result<Signed, FossilError> {
         const WHAT: &str = "POST /login";
         let fields = [("u", self.user.as_str()), ("p", self.password.as_str()), ("in", "Login")];
-        let answer = self.http.post("/login", None, Body::Form(&fields), ANSWER_WAIT)?;
+        let answer = self.http.post("/login", None, Body::Form(&fields), self.answer_wait)?;
         let answered =
             |why: &str| FossilError::Answered { what: WHAT.to_owned(), status: answer.status, why: why.to_owned() };
         if answer.status == 401 {
@@ -152,7 +165,7 @@ impl Session {
     fn csrf(&self, cookie: &str) -> Result<String, FossilError> {
         // 2.23 on shows it in all three; before, only where tickets may be written, and only tickets ask for it.
         for page in ["/forume1", "/tktnew", "/login"] {
-            let answer = self.http.get(page, Some(cookie), ANSWER_WAIT)?;
+            let answer = self.http.get(page, Some(cookie), self.answer_wait)?;
             if answer.status == 200
                 && let Some(token) = csrf_in(&answer.text)
             {

@@ -6,7 +6,7 @@
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::Duration;
 
-use super::http::{ANSWER_WAIT, Answer, Body, FossilError};
+use super::http::{Answer, Body, FossilError};
 use super::login::{CSRF, Session};
 
 /// Tries of one post while the server's database is locked: some 10 s in all, beyond any load measured
@@ -109,7 +109,7 @@ impl Session {
             |signed| {
                 let mut fields = fields.to_vec();
                 fields.push((CSRF, signed.csrf()));
-                self.http().post(path, Some(signed.cookie()), Body::Form(&fields), ANSWER_WAIT)
+                self.http().post(path, Some(signed.cookie()), Body::Form(&fields), self.answer_wait())
             },
             |answer| self.to_login(answer) || is_stale_token(answer),
         );

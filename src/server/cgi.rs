@@ -144,6 +144,7 @@ pub(super) fn only_keys(question: &Map<String, Value>, keys: &[&str]) -> Result<
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::indexing_slicing, reason = "tests")]
     use super::*;
 
     fn ask(changes: &[(&str, &str)], body: &str) -> String {

@@ -1,0 +1,57 @@
+//! The bell.
+
+use std::time::{Duration, Instant};
+
+use ocx::fossil::FossilError;
+use ocx::server::repository;
+
+use crate::lab::{Lab, WAIT, hash};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("a_post_wakes_a_waiter", a_post_wakes_a_waiter),
+    ("an_empty_answer_is_an_answer", an_empty_answer_is_an_answer),
+    ("a_user_without_chat_is_told_so", a_user_without_chat_is_told_so),
+];
+
+fn a_post_wakes_a_waiter() {
+    let lab = Lab::new();
+    repository::set(&lab.repository, &[("chat-poll-timeout", "30")]).unwrap();
+    let listener = lab.session("lab-1");
+    let bob = lab.session("bob");
+    // The first call makes the table, without which nothing would ring.
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| listener.chat_wait(0, WAIT));
+        std::thread::sleep(Duration::from_millis(500));
+        hash(bob.new_thread("t", "x"));
+        assert!(first.join().unwrap().unwrap() > 0);
+    });
+    let at = listener.chat_wait(0, WAIT).unwrap();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| listener.chat_wait(at, WAIT));
+        std::thread::sleep(Duration::from_millis(300));
+        bob.new_ticket("t", "x");
+        assert!(waiter.join().unwrap().unwrap() > at);
+    });
+    assert!(began.elapsed() < Duration::from_secs(20), "woken, not timed out");
+    // What came while nobody waited is told at once; and an ended session is renewed.
+    bob.new_ticket("t", "y");
+    repository::end_session(&lab.repository, "lab-1").unwrap();
+    assert!(listener.chat_wait(at + 1, WAIT).unwrap() > at + 1);
+}
+
+fn an_empty_answer_is_an_answer() {
+    let lab = Lab::new();
+    repository::set(&lab.repository, &[("chat-poll-timeout", "1")]).unwrap();
+    let listener = lab.session("lab-1");
+    let at = listener.chat_wait(0, WAIT).unwrap();
+    assert_eq!(listener.chat_wait(at, WAIT), Ok(at));
+}
+
+fn a_user_without_chat_is_told_so() {
+    let lab = Lab::new();
+    match lab.session("deaf").chat_wait(0, WAIT) {
+        Err(FossilError::Answered { why, .. }) => assert!(why.contains("refused"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
