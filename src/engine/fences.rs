@@ -54,7 +54,7 @@ impl Iterator for Lines<'_> {
     fn next(&mut self) -> Option<Line> {
         let start = self.at;
         let rest = self.text.get(start..).filter(|rest| !rest.is_empty())?;
-        let (length, ending) = match rest.find(['\n', '\r']) {
+        let (length, ending) = match rest.bytes().position(|byte| byte == b'\n' || byte == b'\r') {
             None => (rest.len(), 0),
             Some(length) => (length, if rest.get(length..).is_some_and(|end| end.starts_with("\r\n")) { 2 } else { 1 }),
         };

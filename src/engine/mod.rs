@@ -10,6 +10,7 @@ pub mod quote;
 pub mod read;
 pub mod report;
 pub mod run;
+pub mod walk;
 
 mod fences;
 mod strict;

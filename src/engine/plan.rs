@@ -33,8 +33,11 @@ pub fn values_started(accepted: &Accepted) -> &Values {
 /// The first line of STDIN, with its line ending: the run and its objective, in this order (protocol 2.10).
 #[must_use]
 pub fn first_line(accepted: &Accepted) -> String {
-    let (run, objective) = (accepted.id().as_str(), accepted.run().objective.as_str());
-    format!("{{\"run\":{},\"objective\":{}}}\n", quote::json(run), quote::json(objective))
+    first_line_of(accepted.id(), &accepted.run().objective)
+}
+
+pub(super) fn first_line_of(run: &RunId, objective: &str) -> String {
+    format!("{{\"run\":{},\"objective\":{}}}\n", quote::json(run.as_str()), quote::json(objective))
 }
 
 /// When STDOUT is kept.

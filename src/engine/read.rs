@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::quote::shown;
 use super::run::{Hears, Keep, LimitsAsked, ProcessAsked, Run, SandboxAsked, StepAsked};
 use crate::protocol::forms::{self, Deliveries, Form, StdoutWhen};
-use crate::protocol::keys::{Acts, KeyRow, Reads, Within, keys_within};
+use crate::protocol::keys::{Within, keys_within};
 use crate::protocol::kinds::Kind;
 use crate::protocol::names::{CloneCode, Login};
 use crate::protocol::steps::StepKind;
@@ -34,7 +34,7 @@ fn fault<T>(key: &str, why: impl Into<String>) -> Result<T, Fault> {
 /// How much of a stream is kept unless the run says (protocol 2.10).
 const KEEP_BYTES_DEFAULT: u64 = 64 << 10;
 /// The key of a workspace step that names its kind.
-const STEP: &str = "step";
+pub(super) const STEP: &str = "step";
 
 /// Reads a run's content.
 ///
@@ -263,7 +263,7 @@ pub(super) fn size(value: &Value) -> Result<u64, &'static str> {
     }
 }
 
-fn join(path: &str, key: &str) -> String {
+pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
@@ -424,126 +424,4 @@ fn process(object: &Object<'_>) -> Result<ProcessAsked, Fault> {
         verdict: object.flag("verdict"),
         unversioned_files: object.pairs("unversioned_files", "at", "as")?,
     })
-}
-
-/// A string of a run in which values are read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadString<'a> {
-    /// The key, with its layer.
-    pub path: String,
-    /// The workspace step it stands in, from 0.
-    pub step: Option<usize>,
-    /// As written.
-    pub text: &'a str,
-}
-
-/// Every string of the content in which values are read, in the order of KEYS: workspace, sandbox, process.
-#[must_use]
-pub fn strings(content: &Map<String, Value>) -> Vec<ReadString<'_>> {
-    let mut found = Vec::new();
-    gather_strings("", Within::Content(Kind::Run), content, None, &mut found);
-    found
-}
-
-fn gather_strings<'a>(
-    path: &str,
-    within: Within,
-    object: &'a Map<String, Value>,
-    step: Option<usize>,
-    found: &mut Vec<ReadString<'a>>,
-) {
-    for row in keys_within(within) {
-        let Some(value) = object.get(row.key) else { continue };
-        let path = join(path, row.key);
-        if row.reads != Reads::Nothing {
-            gather_texts(&path, value, step, found);
-            continue;
-        }
-        match (row.form, value) {
-            (Form::Object(within), Value::Object(object)) => gather_strings(&path, within, object, step, found),
-            (Form::Objects(within), Value::Array(items)) => {
-                for (index, item) in items.iter().enumerate() {
-                    let Some(object) = item.as_object() else { continue };
-                    gather_strings(&format!("{path}[{index}]"), within, object, step, found);
-                }
-            }
-            (Form::Steps, Value::Array(steps)) => {
-                for (index, value) in steps.iter().enumerate() {
-                    let kind = value.get(STEP).and_then(Value::as_str).and_then(StepKind::from_word);
-                    let (Some(kind), Some(object)) = (kind, value.as_object()) else { continue };
-                    gather_strings(&format!("{path}[{index}]"), Within::Step(kind), object, Some(index), found);
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Every text in a value, at any depth; never an object's keys.
-fn gather_texts<'a>(path: &str, value: &'a Value, step: Option<usize>, found: &mut Vec<ReadString<'a>>) {
-    match value {
-        Value::String(text) => found.push(ReadString { path: path.to_owned(), step, text }),
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                gather_texts(&format!("{path}[{index}]"), item, step, found);
-            }
-        }
-        Value::Object(object) => {
-            for (key, item) in object {
-                gather_texts(&format!("{path}[{}]", shown(key)), item, step, found);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-/// The name of each key the content holds whose asking this release does not act on, with the kinds of step it does
-/// not carry out (refusal 6). The content is one that [`run`] reads.
-#[must_use]
-pub fn not_acted_on(content: &Map<String, Value>) -> Vec<String> {
-    let mut names = Vec::new();
-    gather_not_acted_on("", Within::Content(Kind::Run), content, &mut names);
-    names
-}
-
-fn gather_not_acted_on(path: &str, within: Within, object: &Map<String, Value>, names: &mut Vec<String>) {
-    for row in keys_within(within) {
-        let Some(value) = object.get(row.key) else { continue };
-        let path = join(path, row.key);
-        match row.acts {
-            Acts::No => names.push(path),
-            Acts::Only(meaning) if !means(value, meaning) => names.push(path),
-            Acts::Yes | Acts::Only(_) => gather_inside(&path, row, value, names),
-        }
-    }
-}
-
-fn gather_inside(path: &str, row: &KeyRow, value: &Value, names: &mut Vec<String>) {
-    match (row.form, value) {
-        (Form::Object(within), Value::Object(object)) => gather_not_acted_on(path, within, object, names),
-        (Form::Objects(within), Value::Array(items)) => {
-            for (index, item) in items.iter().enumerate() {
-                if let Some(object) = item.as_object() {
-                    gather_not_acted_on(&format!("{path}[{index}]"), within, object, names);
-                }
-            }
-        }
-        (Form::Steps, Value::Array(steps)) => {
-            for (index, step) in steps.iter().enumerate() {
-                let kind = step.get(STEP).and_then(Value::as_str).and_then(StepKind::from_word);
-                let (Some(kind), Some(object)) = (kind, step.as_object()) else { continue };
-                if crate::protocol::steps::step(kind).acts {
-                    gather_not_acted_on(&format!("{path}[{index}]"), Within::Step(kind), object, names);
-                } else {
-                    names.push(format!("{path}[{index}] (step {})", kind.word()));
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Whether a value is the one this JSON text writes.
-fn means(value: &Value, json: &str) -> bool {
-    serde_json::from_str::<Value>(json).is_ok_and(|meaning| meaning == *value)
 }

@@ -153,7 +153,7 @@ fn push_stream(text: &mut String, name: &str, tail: Tail<'_>) {
     let bytes = if is_cut { from_a_character(tail.bytes) } else { tail.bytes };
     let shown = String::from_utf8_lossy(bytes).replace('\0', "\u{2400}");
     let fence = "`".repeat((longest_run(&shown, '`') + 1).max(3));
-    let about = if is_cut { format!("\nThe last {} bytes of {name}:\n", tail.keep_bytes) } else { "\n".to_owned() };
+    let about = if is_cut { format!("\nThe last {} bytes of {name}:\n", tail.keep_bytes) } else { String::new() };
     let end = if shown.ends_with('\n') { "" } else { "\n" };
     let _always_ok = write!(text, "{about}\n{fence}{name}\n{shown}{end}{fence}\n");
 }

@@ -118,7 +118,6 @@ pub struct Keep {
 
 /// The process layer, values not in place (protocol 2.10).
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "the protocol's own keys")]
 pub struct ProcessAsked {
     /// The process's user.
     pub user: Login,

@@ -67,18 +67,6 @@ pub const OUTCOMES: &[OutcomeRow] = &[
     },
 ];
 
-/// The row of an outcome.
-#[must_use]
-pub fn outcome(outcome: Outcome) -> &'static OutcomeRow {
-    match outcome {
-        Outcome::Refused => &OUTCOMES[0],
-        Outcome::Stopped => &OUTCOMES[1],
-        Outcome::Exited => &OUTCOMES[2],
-        Outcome::Budget => &OUTCOMES[3],
-        Outcome::Lost => &OUTCOMES[4],
-    }
-}
-
 /// What 128 is added to when a signal ended the process, as a shell writes it (protocol 2.12).
 pub const SIGNAL_BASE: u16 = 128;
 

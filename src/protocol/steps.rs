@@ -31,53 +31,53 @@ pub struct StepRow {
     pub does: &'static str,
 }
 
+const DIRECTORY: StepRow = StepRow {
+    kind: StepKind::Directory,
+    needs: &[],
+    sets: &[ValueName::Workspace],
+    acts: true,
+    does: "makes the directory, removing what was there",
+};
+const PASSWORD: StepRow = StepRow {
+    kind: StepKind::Password,
+    needs: &[],
+    sets: &[],
+    acts: false,
+    does: "collects the process's user's approved password and holds it privately for clone",
+};
+const CLONE: StepRow = StepRow {
+    kind: StepKind::Clone,
+    needs: &[StepKind::Password],
+    sets: &[ValueName::ProcessClone],
+    acts: false,
+    does: "makes the process's clone, signed in as the process's user",
+};
+const CHECKOUT: StepRow = StepRow {
+    kind: StepKind::Checkout,
+    needs: &[StepKind::Clone],
+    sets: &[ValueName::Tree, ValueName::Checkin],
+    acts: false,
+    does: "opens a checkout from the process's clone",
+};
+const FILES: StepRow = StepRow {
+    kind: StepKind::Files,
+    needs: &[],
+    sets: &[ValueName::Tree, ValueName::Checkin],
+    acts: false,
+    does: "writes the check-in's files and nothing else",
+};
+
 /// Every kind of step.
-pub const STEPS: &[StepRow] = &[
-    StepRow {
-        kind: StepKind::Directory,
-        needs: &[],
-        sets: &[ValueName::Workspace],
-        acts: true,
-        does: "makes the directory, removing what was there",
-    },
-    StepRow {
-        kind: StepKind::Password,
-        needs: &[],
-        sets: &[],
-        acts: false,
-        does: "collects the process's user's approved password and holds it privately for clone",
-    },
-    StepRow {
-        kind: StepKind::Clone,
-        needs: &[StepKind::Password],
-        sets: &[ValueName::ProcessClone],
-        acts: false,
-        does: "makes the process's clone, signed in as the process's user",
-    },
-    StepRow {
-        kind: StepKind::Checkout,
-        needs: &[StepKind::Clone],
-        sets: &[ValueName::Tree, ValueName::Checkin],
-        acts: false,
-        does: "opens a checkout from the process's clone",
-    },
-    StepRow {
-        kind: StepKind::Files,
-        needs: &[],
-        sets: &[ValueName::Tree, ValueName::Checkin],
-        acts: false,
-        does: "writes the check-in's files and nothing else",
-    },
-];
+pub const STEPS: &[StepRow] = &[DIRECTORY, PASSWORD, CLONE, CHECKOUT, FILES];
 
 /// The row of a kind of step.
 #[must_use]
-pub fn step(kind: StepKind) -> &'static StepRow {
+pub const fn step(kind: StepKind) -> &'static StepRow {
     match kind {
-        StepKind::Directory => &STEPS[0],
-        StepKind::Password => &STEPS[1],
-        StepKind::Clone => &STEPS[2],
-        StepKind::Checkout => &STEPS[3],
-        StepKind::Files => &STEPS[4],
+        StepKind::Directory => &DIRECTORY,
+        StepKind::Password => &PASSWORD,
+        StepKind::Clone => &CLONE,
+        StepKind::Checkout => &CHECKOUT,
+        StepKind::Files => &FILES,
     }
 }

@@ -37,17 +37,14 @@ pub(crate) use words;
 
 #[cfg(test)]
 mod tests {
-    words! {
-        /// For the test.
-        Fruit { Apple = "apple", Pear = "pear" }
-    }
+    use crate::protocol::filters::Filter;
 
     #[test]
     fn every_word_reads_back_as_its_value_and_no_other_text_does() {
-        for &fruit in Fruit::ALL {
-            assert_eq!(Fruit::from_word(fruit.word()), Some(fruit));
+        for &filter in Filter::ALL {
+            assert_eq!(Filter::from_word(filter.word()), Some(filter));
         }
-        assert_eq!(Fruit::from_word("Apple"), None);
-        assert_eq!(Fruit::Pear.to_string(), "pear");
+        assert_eq!(Filter::from_word("Known"), None);
+        assert_eq!(Filter::NotItsOwn.to_string(), "not its own");
     }
 }

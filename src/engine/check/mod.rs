@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use supervisor::wire::frame::FRAME_BYTES_MAX;
 use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan, PLAN_BYTES_MAX, Step};
 
 use super::ceiling::Ceiling;
@@ -10,7 +11,7 @@ use super::message::Message;
 use super::quote::shown;
 use super::read::{self, Fault};
 use super::run::{Run, StepAsked};
-use super::{ceiling, plan};
+use super::{ceiling, plan, walk};
 use crate::protocol::forms;
 use crate::protocol::keys::Reads;
 use crate::protocol::kinds::Kind;
@@ -25,11 +26,10 @@ mod reports;
 mod sender;
 mod unset;
 
-pub use reports::{ReportFacts, publish_of, report_counts, stop_allowed, stop_of};
+pub use reports::{ReportFacts, publish_allowed, publish_of, report_counts, stop_allowed, stop_of};
 
 /// Who the server says sent something, and what they hold on it now (decisions C-29, C-60).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "the receipt tool's own answer")]
 pub struct Sender {
     /// The login; nothing for a user the server no longer has, who holds nothing.
     pub login: Option<String>,
@@ -314,6 +314,15 @@ fn known_values(facts: &Facts<'_>, run: &Run) -> Values {
 /// Longest all strings of a run may become with values in place, in bytes; a plan could not cross with more.
 const EXPANDED_BYTES_MAX: usize = 2 << 20;
 
+/// Most bytes of the workspace steps as JSON: they cross in one frame, whose envelope takes the rest.
+const STEPS_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 10);
+
+/// Longest first line, in bytes; the supervisor reads no longer one, nor does any program expect it.
+const FIRST_LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Most keys that one note names.
+const NAMED_MAX: usize = 20;
+
 /// Refusal 4. Waits while the receipt tool has not been asked.
 fn process_user(facts: &Facts<'_>, run: &Run) -> Result<Option<String>, &'static str> {
     /// What every clone's user holds (protocol 2.14; decisions C-31).
@@ -339,15 +348,17 @@ fn process_user(facts: &Facts<'_>, run: &Run) -> Result<Option<String>, &'static
 
 /// Refusal 6, as far as no host bears on it.
 fn not_provided(run: &Run, content: &serde_json::Map<String, serde_json::Value>) -> Option<String> {
-    let mut asked = read::not_acted_on(content);
+    let mut asked = walk::not_acted_on(content);
     if run.sandbox.is_none() {
         asked.push("a run without sandbox".to_owned());
         if run.limits.units.processes.is_some() {
             asked.push("limits.processes without sandbox".to_owned());
         }
     }
-    if !asked.is_empty() {
-        return Some(format!("this release does not provide {}", asked.join(", ")));
+    if let Some(first) = asked.get(..asked.len().min(NAMED_MAX)).filter(|first| !first.is_empty()) {
+        let more = asked.len() - first.len();
+        let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+        return Some(format!("this release does not provide {}{more}", first.join(", ")));
     }
     let keep = &run.process.keep;
     for (key, bytes) in [("stderr", keep.stderr_bytes), ("stdout", keep.stdout_bytes)] {
@@ -381,7 +392,15 @@ fn accept(facts: &Facts<'_>, sender: &Sender, run: Run, values: Values) -> Decis
     if size > PLAN_BYTES_MAX {
         return too_long();
     }
+    if plan::first_line_of(facts.run, &run.objective).len() > FIRST_LINE_BYTES_MAX {
+        let what = format!("objective: the first line of STDIN is larger than {FIRST_LINE_BYTES_MAX} bytes");
+        return Decision::Refuse(Refusal::new(refusals::NOT_PROVIDED, &what));
+    }
     let steps = plan::lay_out_steps(&run, &values);
+    if serde_json::to_vec(&steps).map_or(usize::MAX, |json| json.len()) > STEPS_BYTES_MAX {
+        let what = format!("workspace: its steps are larger than {STEPS_BYTES_MAX} bytes");
+        return Decision::Refuse(Refusal::new(refusals::NOT_PROVIDED, &what));
+    }
     Decision::Accept(Box::new(Accepted {
         id: facts.run.clone(),
         run,

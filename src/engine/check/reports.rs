@@ -20,10 +20,15 @@ fn empty(message: &Message, kind: Kind) -> Option<()> {
 }
 
 /// Whether this sender may stop the run that `run_sender` sent: admin or setup, or the user holding R that sent it.
-/// The same users may publish it, and the run's sender whatever they hold now: see [`super::super::report`].
 #[must_use]
 pub fn stop_allowed(sender: &Sender, run_sender: Option<&str>) -> bool {
     sender.governs() || (sender.r && sender.login.is_some() && sender.login.as_deref() == run_sender)
+}
+
+/// Whether this sender may publish the run that `run_sender` sent: that user, or one holding admin or setup.
+#[must_use]
+pub fn publish_allowed(sender: &Sender, run_sender: Option<&str>) -> bool {
+    sender.governs() || (sender.login.is_some() && sender.login.as_deref() == run_sender)
 }
 
 /// What decides whether a report of a run counts.

@@ -61,7 +61,7 @@ fn isolation(facts: &Facts<'_>, run: &Run, known: &Values) -> Option<String> {
             return Some(format!("process.unversioned_files[{index}].as {} is without $$run$$", shown(name)));
         }
     }
-    let mut strings = super::read::strings(&facts.message.content).into_iter();
+    let mut strings = super::walk::strings(&facts.message.content).into_iter();
     if let Some(string) = strings.find(|it| expand::names(it.text).any(|name| name.starts_with(SECRET_PREFIX))) {
         return Some(format!("{} names a secret", string.path));
     }

@@ -1,17 +1,21 @@
 //! Refusal 3: a step kind unknown, a step's needs unmet, a value nothing sets before it (protocol 2.6, 2.7).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::{Run, StepAsked, StepKind, ValueName, expand, read, shown, step};
+use super::{Run, StepAsked, StepKind, ValueName, expand, shown, step, walk};
+use crate::engine::walk::ReadString;
 use crate::protocol::values::{SetBy, VALUES};
 
 /// What is not there, if something is.
 pub(super) fn refusal(run: &Run, content: &Map<String, Value>) -> Option<String> {
-    let strings = read::strings(content);
+    let mut strings: BTreeMap<Option<usize>, Vec<ReadString<'_>>> = BTreeMap::new();
+    for string in walk::strings(content) {
+        strings.entry(string.step).or_default().push(string);
+    }
     let unset_in = |at: Option<usize>, set: &BTreeSet<ValueName>| {
-        strings.iter().filter(|string| string.step == at).find_map(|string| {
+        strings.get(&at).into_iter().flatten().find_map(|string| {
             let name = expand::first_unset(string.text, &|name| set.contains(&name))?;
             Some(format!("{} names {}, which nothing sets before it", string.path, shown(&format!("$${name}$$"))))
         })
