@@ -83,6 +83,16 @@ impl Record {
         .collect()
     }
 
+    /// Hash and sender of every post and ticket change, in the order they came.
+    ///
+    /// # Errors
+    /// When the repository cannot be read.
+    pub fn received(&self) -> Result<Vec<(String, String)>, Trouble> {
+        let arrivals = self.file.arrivals(0, i64::MAX.unsigned_abs()).map_err(|e| self.at(&e))?;
+        let receipts = Receipts::open(self.file.path())?;
+        arrivals.read.into_iter().map(|it| Ok((it.hash.clone(), receipts.of(&it.hash)?.0))).collect()
+    }
+
     fn at(&self, cause: impl std::fmt::Display) -> Trouble {
         Trouble::at(self.file.path().display(), cause)
     }

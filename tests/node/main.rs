@@ -1,0 +1,39 @@
+//! The whole system: a real Fossil server, the real supervisor and node, real runs. Each test has a system of its own.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that finds what it did not expect ends there"
+)]
+
+mod crashes;
+mod refusing;
+mod running;
+mod system;
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Each system has a server, a supervisor and fsyncs of its own: two at once already use two cores.
+    arguments.test_threads = arguments.test_threads.or(Some(2));
+    let missing = support::missing();
+    let tests: Vec<(&str, fn())> = [running::TESTS, refusing::TESTS, crashes::TESTS].concat();
+    let trials = tests
+        .into_iter()
+        .map(|(name, test)| {
+            let name = missing.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
+            Trial::test(name, move || {
+                test();
+                Ok(())
+            })
+            .with_ignored_flag(missing.is_some())
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
