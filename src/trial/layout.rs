@@ -4,7 +4,7 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use supervisor::wire::accounts::{Account, Accounts, derive};
+use ::supervisor::wire::accounts::{Account, Accounts, derive};
 
 use super::Trouble;
 use super::host::PROGRAMS;

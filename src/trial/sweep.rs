@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use supervisor::wire::accounts::Accounts;
+use ::supervisor::wire::accounts::Accounts;
 
 use super::children;
 
