@@ -11,8 +11,10 @@ use rustix::io::Errno;
 use crate::status::{Ended, Line, MESSAGE_BYTES_MAX};
 use crate::sys;
 
-/// The byte on the lifeline that lets the program go.
+/// The byte on the lifeline that lets the program go; when it ends, everything it left ends at once.
 pub const GO: u8 = b'g';
+/// As [`GO`], but what the program leaves goes on until the lifeline closes: it may still write (decisions C-76).
+pub const GO_AND_STAY: u8 = b's';
 
 /// Exit code of a sandbox whose supervisor is gone: as if killed.
 const ABANDONED: u8 = 137;
@@ -41,6 +43,8 @@ pub fn watch(watch: &Watch<'_>) -> ! {
     let mut going = false;
     let mut supervised = true;
     let mut running = false;
+    let mut stays = false;
+    let mut ended = None;
     loop {
         // What is not waited for is left out whole: a closed pipe reports its end even when nothing is asked of it.
         let hearing = going && !running;
@@ -50,20 +54,22 @@ pub fn watch(watch: &Watch<'_>) -> ! {
             PollFd::new(if supervised { watch.lifeline } else { watch.signals }, PollFlags::IN),
         ];
         match poll(&mut waiting, None) {
-            Ok(_) | Err(Errno::INTR) => {},
+            Ok(_) | Err(Errno::INTR) => {}
             Err(_) => sys::exit_now(125),
         }
         let [signals, failure, lifeline] = waiting.map(|it| !it.revents().is_empty());
         if lifeline && supervised {
             let mut bytes = [0; 16];
             match rustix::io::read(watch.lifeline, &mut bytes) {
+                Ok(0) if ended.is_some() => sys::exit_now(ended.unwrap_or(ABANDONED)),
                 Ok(0) if !going || watch.ends_with_parent => sys::exit_now(ABANDONED),
                 Ok(0) => supervised = false,
-                Ok(_) if !going && bytes.first() == Some(&GO) => {
+                Ok(_) if !going && matches!(bytes.first(), Some(&GO | &GO_AND_STAY)) => {
                     going = true;
+                    stays = bytes.first() == Some(&GO_AND_STAY);
                     let _told = rustix::io::write(watch.go, &[GO]);
-                },
-                Ok(_) | Err(_) => {},
+                }
+                Ok(_) | Err(_) => {}
             }
         }
         if failure && hearing {
@@ -72,7 +78,8 @@ pub fn watch(watch: &Watch<'_>) -> ! {
         if signals {
             drain(watch.signals);
             while let Some(gone) = sys::reap() {
-                if gone.pid != watch.program {
+                // Once it has ended its number may be another's.
+                if gone.pid != watch.program || ended.is_some() {
                     continue;
                 }
                 if !going {
@@ -82,10 +89,14 @@ pub fn watch(watch: &Watch<'_>) -> ! {
                     hear_failure(watch);
                 }
                 say(watch, &Line::ended(gone.how, gone.cpu_us));
-                sys::exit_now(match gone.how {
+                let code = match gone.how {
                     Ended::Code(code) => code,
                     Ended::Signal(signal) => 128_u8.saturating_add(signal),
-                });
+                };
+                if !stays || !supervised {
+                    sys::exit_now(code);
+                }
+                ended = Some(code);
             }
         }
     }
@@ -98,12 +109,12 @@ fn hear_failure(watch: &Watch<'_>) -> bool {
         Ok(0) => {
             say(watch, &Line::running());
             true
-        },
+        }
         Ok(count) => {
             let line = bytes.get(..count).unwrap_or_default();
             let _told = rustix::io::write(watch.status, line);
             sys::exit_now(line.get(3).copied().unwrap_or(125))
-        },
+        }
         Err(_) => false,
     }
 }

@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use sandbox::spec::Limits;
 use supervisor::wire::LINK_VERSION;
 use supervisor::wire::frame::{self, Frame, FrameError};
 use supervisor::wire::message::{EndedBy, EventNumber, Handle, Reply, Request, ToNode, ToSupervisor};
@@ -19,6 +18,7 @@ use crate::requests::{Admission, Breach};
 use crate::run::{Happening, RunState};
 use crate::run_hash::RunHash;
 use crate::service::{RUNS_MAX, Service};
+use crate::steps::STEP_LIMITS;
 use crate::workspaces::Place;
 use crate::{credentials, kept_logs, log, provides, requests};
 
@@ -199,9 +199,12 @@ impl Service {
         let mut places = Vec::new();
         for (index, step) in (0_u32..).zip(&steps) {
             let Step::Directory { at } = step;
-            let others = self.runs.iter().filter(|(other, _)| **other != handle).filter_map(|(_, it)| it.place.as_ref());
+            let others =
+                self.runs.iter().filter(|(other, _)| **other != handle).filter_map(|(_, it)| it.place.as_ref());
             let place = Place::check(&self.fixed.workspaces, at, others).and_then(|place| match places.first() {
-                Some(first) if *first != place => Err(format!("{at}: a run has one workspace, and another step names another")),
+                Some(first) if *first != place => {
+                    Err(format!("{at}: a run has one workspace, and another step names another"))
+                }
                 _ => Ok(place),
             });
             match place {
@@ -300,7 +303,7 @@ impl Service {
         it.asked = Some(asked);
         match it.place.clone() {
             None => self.removed(handle, Ok(())),
-            Some(place) => self.start_step(handle, Work::new(Task::Removal, Limits::default()), &place),
+            Some(place) => self.start_step(handle, Work::new(Task::Removal, STEP_LIMITS), &place),
         }
     }
 

@@ -87,7 +87,8 @@ impl Record {
     }
 
     fn to_text(&self) -> String {
-        let mut text = format!("{FIRST_LINE}\nboot {}\nphase {}\nlaunches {}\n", self.boot, phase_word(self.phase), self.launches);
+        let mut text =
+            format!("{FIRST_LINE}\nboot {}\nphase {}\nlaunches {}\n", self.boot, phase_word(self.phase), self.launches);
         let mut line = |key: &str, value: &dyn std::fmt::Display| {
             // A String takes whatever is written to it.
             writeln!(text, "{key} {value}").unwrap_or(());
@@ -331,7 +332,10 @@ mod tests {
         .unwrap();
         let (_care, found) = Care::open(root.path(), "b").unwrap();
         let read: Vec<_> = found.iter().map(|f| (f.run, f.record.is_ok())).collect();
-        assert_eq!(read, [("a", true), ("b", false), ("c", false), ("e", false), ("f", false)].map(|(d, ok)| (run(d), ok)));
+        assert_eq!(
+            read,
+            [("a", true), ("b", false), ("c", false), ("e", false), ("f", false)].map(|(d, ok)| (run(d), ok))
+        );
         assert!(!care.join("d".repeat(40) + ".new").exists());
     }
 

@@ -45,13 +45,14 @@ impl Child {
         Ok(Self { pid: cell.pid, pidfd, status, lifeline, listener, program: None, ended: None })
     }
 
-    /// Lets the cell's program go.
+    /// Lets the cell's program go. `go` says what becomes of what it leaves: [`sandbox::init::GO`] or
+    /// [`sandbox::init::GO_AND_STAY`].
     ///
     /// # Errors
     /// As `write(2)` fails: the cell is gone.
-    pub(crate) fn go(&self) -> io::Result<()> {
+    pub(crate) fn go(&self, go: u8) -> io::Result<()> {
         let lifeline = self.lifeline.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-        rustix::io::write(lifeline, &[sandbox::init::GO])?;
+        rustix::io::write(lifeline, &[go])?;
         Ok(())
     }
 

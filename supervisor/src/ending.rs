@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use sandbox::spec::Limits;
+use sandbox::status::Ended;
 use supervisor::wire::message::{End, EndedBy};
 
-/// Signal numbers that limits send (`setrlimit(2)`; the same on every architecture served).
+use crate::status;
+
+/// SIGKILL.
 const KILL: u8 = 9;
-const XCPU: u8 = 24;
-const XFSZ: u8 = 25;
 
 /// What is known of an end.
 #[derive(Debug, Clone, Copy)]
@@ -29,17 +30,19 @@ pub(crate) struct Facts<'a> {
 
 /// Decisions C-35, C-111, C-33: what asked first stands; else a limit that shows in how the process ended; else itself.
 pub(crate) fn ended_by(facts: Facts<'_>) -> EndedBy {
-    let limit = |key: &str| EndedBy::Limit(key.to_owned());
     if let Some(asked) = facts.asked {
         return asked.clone();
     }
-    let cpu_passed = facts.limits.cpu_s.is_some_and(|limit| facts.cpu >= Duration::from_secs(limit));
-    match facts.end {
-        _ if facts.out_of_memory && facts.limits.memory_bytes.is_some() => limit("memory"),
-        End::Signal(XCPU) if facts.limits.cpu_s.is_some() => limit("cpu"),
-        End::Signal(KILL) if cpu_passed && !facts.killed => limit("cpu"),
-        End::Signal(XFSZ) if facts.limits.file_size_bytes.is_some() => limit("file_size"),
-        End::Signal(_) | End::Code(_) => EndedBy::Itself,
+    let how = match facts.end {
+        End::Code(code) => Ended::Code(code),
+        End::Signal(signal) => Ended::Signal(signal),
+    };
+    let cpu_us = u64::try_from(facts.cpu.as_micros()).unwrap_or(u64::MAX);
+    let out_of_memory = facts.out_of_memory && facts.limits.memory_bytes.is_some();
+    match status::limit_passed(how, cpu_us, facts.limits, out_of_memory) {
+        Some("cpu") if facts.killed && facts.end == End::Signal(KILL) => EndedBy::Itself,
+        Some(limit) => EndedBy::Limit(limit.to_owned()),
+        None => EndedBy::Itself,
     }
 }
 

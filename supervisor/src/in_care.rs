@@ -70,6 +70,8 @@ pub(crate) struct Work {
     pub(crate) cgroup: Option<RunCgroup>,
     /// Tells when that may be empty.
     pub(crate) populated: Option<Watched<Name>>,
+    /// Tells when its memory has run out.
+    pub(crate) memory: Option<Watched<Name>>,
     /// What is still to be written to its standard input.
     pub(crate) stdin: Option<(Watched<Name>, Input)>,
     /// STDERR.
@@ -173,6 +175,7 @@ impl Work {
             child: None,
             cgroup: None,
             populated: None,
+            memory: None,
             stdin: None,
             stderr: Output::none(),
             stdout: Output::none(),
@@ -231,10 +234,11 @@ impl InCare {
 
     /// The phase the node is told.
     pub(crate) const fn phase(&self) -> Phase {
-        match self.state {
-            // What a restart found is as far as the record says.
-            RunState::Orphaned => self.record.phase,
-            state => state.phase(self.record.launches > 0),
+        // What a restart found is as far as the record says.
+        if matches!(self.state, RunState::Orphaned) {
+            self.record.phase
+        } else {
+            self.state.phase(self.record.launches > 0)
         }
     }
 

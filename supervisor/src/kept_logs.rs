@@ -50,11 +50,8 @@ fn as_account<T>(account: Account, f: impl FnOnce() -> Result<T, String>) -> Res
     setfsgid(gid);
     setfsuid(uid);
     // Neither call reports failure; asking again tells what is.
-    let result = if setfsgid(gid) == gid && setfsuid(uid) == uid {
-        f()
-    } else {
-        Err(format!("cannot act as account {uid}"))
-    };
+    let result =
+        if setfsgid(gid) == gid && setfsuid(uid) == uid { f() } else { Err(format!("cannot act as account {uid}")) };
     setfsuid(own_uid);
     setfsgid(own_gid);
     result

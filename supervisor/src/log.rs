@@ -45,7 +45,11 @@ pub(crate) fn one_line(text: &str, bytes_max: usize) -> String {
     let mut line = String::new();
     for c in text.chars() {
         let before = line.len();
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+        if c.is_control() {
+            line.extend(c.escape_default())
+        } else {
+            line.push(c)
+        }
         if line.len() > bytes_max {
             line.truncate(before);
             line.push_str("...");

@@ -84,7 +84,7 @@ impl Service {
         let child = Child::watch(cell, &self.sources, Name::NodeStatus, Name::NodeEnd);
         let child = child.map_err(|e| format!("watching it: {e}"))?;
         let pid = child.pid;
-        child.go().map_err(|e| format!("letting it go: {e}"))?;
+        child.go(sandbox::init::GO).map_err(|e| format!("letting it go: {e}"))?;
         self.node.child = Some(child);
         self.node.started = Some(now);
         self.link = Some(Link::new(socket, number, Meter::new(now)));

@@ -7,6 +7,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use supervisor::wire::message::{Handle, Phase};
 
 use crate::care::{Found, Init, Record};
+use crate::cgroup::RunCgroup;
 use crate::child;
 use crate::deadlines::BootTime;
 use crate::in_care::{InCare, Remains, Told};
@@ -34,18 +35,27 @@ impl Service {
             });
             let this_boot = record.boot == self.care.boot();
             let mut it = InCare::new(run, RunState::Orphaned, record);
-            it.place = it.record.workspace.as_ref().and_then(|at| {
-                Place::check(&self.fixed.workspaces, at, std::iter::empty()).ok()
-            });
+            it.place = it
+                .record
+                .workspace
+                .as_ref()
+                .and_then(|at| Place::check(&self.fixed.workspaces, at, std::iter::empty()).ok());
             if this_boot {
                 let init = it.record.init.and_then(open_init);
-                what.push_str(if init.is_some() { "its process was found, and ended" } else { "no process of it was found" });
+                what.push_str(if init.is_some() {
+                    "its process was found, and ended"
+                } else {
+                    "no process of it was found"
+                });
                 it.remains = Some(Remains { cgroup: it.record.cgroup.clone(), init, looks: 0, due: None });
             } else {
                 what.push_str("the host was started again since");
             }
             let phase = it.record.phase;
-            log::run(&run, format_args!("found in care of an earlier supervisor, {}: {what}", crate::care::phase_word(phase)));
+            log::run(
+                &run,
+                format_args!("found in care of an earlier supervisor, {}: {what}", crate::care::phase_word(phase)),
+            );
             it.keep(Told::Orphaned { phase, what }, None);
             self.last_handle += 1;
             let handle = self.last_handle;
@@ -60,7 +70,7 @@ impl Service {
     pub(crate) fn look_at_remains(&mut self, handle: Handle) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         let Some(remains) = &mut it.remains else { return };
-        let empty = remains.cgroup.as_ref().is_none_or(|path| end_cgroup(Path::new(path)));
+        let empty = remains.cgroup.as_ref().is_none_or(|path| end_cgroup(&RunCgroup::at(Path::new(path))));
         if let Some(init) = &remains.init {
             let _gone = rustix::process::pidfd_send_signal(init, Signal::KILL);
         }
@@ -96,19 +106,17 @@ fn has_ended(fd: &std::os::fd::OwnedFd) -> bool {
 }
 
 /// Kills everything in a cgroup of an earlier supervisor, and removes it once it is empty. Whether it is.
-fn end_cgroup(path: &Path) -> bool {
-    let Ok(events) = std::fs::read_to_string(path.join("cgroup.events")) else {
-        // Gone, or of a hierarchy without events (v1): then the pid says what lives.
-        return true;
-    };
-    if events.lines().any(|line| line == "populated 0") {
-        // Fails only when a new process is in it, which the next look sees.
-        return std::fs::remove_dir(path).is_ok() || !path.exists();
+fn end_cgroup(cgroup: &RunCgroup) -> bool {
+    if cgroup.populated() {
+        if let Err(error) = cgroup.kill() {
+            log::say(format_args!("{}: killing it: {error}", cgroup.path().display()));
+        }
+        return false;
     }
-    if let Err(error) = std::fs::write(path.join("cgroup.kill"), "1") {
-        log::say(format_args!("{}: killing it: {error}", path.display()));
+    if let Err(error) = cgroup.remove() {
+        log::say(format_args!("{}: {error}; it stays, empty", cgroup.path().display()));
     }
-    false
+    true
 }
 
 #[cfg(test)]

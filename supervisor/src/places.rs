@@ -49,7 +49,8 @@ pub(crate) fn root(given: &Path) -> Result<PathBuf, Unfit> {
     let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
         return Err(Unfit(format!("{}: no directory of its own", given.display())));
     };
-    let real = parent.canonicalize().map_err(|e| Unfit(format!("{}: {e}; make it first", parent.display())))?.join(name);
+    let real =
+        parent.canonicalize().map_err(|e| Unfit(format!("{}: {e}; make it first", parent.display())))?.join(name);
     if real != absolute {
         return Err(Unfit(format!("{}: goes through a link; say --root {}", given.display(), real.display())));
     }
@@ -82,7 +83,8 @@ pub(crate) fn accounts(root: &Path) -> Result<Accounts, Unfit> {
 }
 
 fn apart(accounts: &Accounts) -> Result<(), Unfit> {
-    let all = [("ocx", accounts.node), ("ocx-run", accounts.run), ("ocx-open", accounts.open), ("ocx-cell", accounts.cell)];
+    let all =
+        [("ocx", accounts.node), ("ocx-run", accounts.run), ("ocx-open", accounts.open), ("ocx-cell", accounts.cell)];
     for (i, (name, account)) in all.iter().enumerate() {
         if account.uid == 0 || account.gid == 0 {
             return Err(Unfit(format!("account {name} is root's user or group; give it its own")));

@@ -20,12 +20,13 @@ use crate::deadlines::BootTime;
 use crate::durable::Sync;
 use crate::ending::{self, Facts};
 use crate::in_care::{Asked, Output, Task, Told, Work};
+use crate::launch::{self, StageError};
 use crate::names::{Due, Name, Part};
 use crate::policy::CheckedPlan;
 use crate::run::{Happening, RunState};
 use crate::service::Service;
 use crate::streams::{self, Input, Progress, Ring};
-use crate::{launch, log};
+use crate::{log, status};
 
 /// How long a cell may build: a host path on a dead server must not hold a run for ever.
 const BUILD_MAX: Duration = Duration::from_secs(30);
@@ -44,7 +45,14 @@ impl Service {
     /// Launches a run. The launch mark and the cgroup are durable before there is a process, its pid and start time
     /// before it is let go: whatever stops this function, the next supervisor knows what to end, and that it must not
     /// be launched again.
-    pub(crate) fn launch(&mut self, asked: Asked, handle: Handle, plan: &LaunchPlan, checked: CheckedPlan, line: Vec<u8>) {
+    pub(crate) fn launch(
+        &mut self,
+        asked: Asked,
+        handle: Handle,
+        plan: &LaunchPlan,
+        checked: CheckedPlan,
+        line: Vec<u8>,
+    ) {
         let mut work = Work::new(Task::Program, plan.limits);
         let opened = self.open_cgroup(handle, &mut work);
         let Some(it) = self.runs.get_mut(&handle) else { return };
@@ -55,15 +63,15 @@ impl Service {
         let marked = self.care.write(&it.run, &it.record, Sync::Now);
         self.happen(handle, Happening::LaunchMarked);
         let started = match (opened, marked) {
-            (Err(why), _) => Err(("cgroup".to_owned(), why)),
-            (Ok(()), Err(error)) => Err(("care record".to_owned(), error.to_string())),
+            (Err(why), _) => Err(at_stage("cgroup", why)),
+            (Ok(()), Err(error)) => Err(at_stage("care record", error)),
             (Ok(()), Ok(())) => self.start(handle, &mut work, plan, checked, line),
         };
         work.due = Some(self.deadlines.set(BootTime::now().after(BUILD_MAX), Due::TooLong(handle)));
         let Some(it) = self.runs.get_mut(&handle) else { return };
         it.work = Some(work);
-        if let Err((stage, why)) = started {
-            self.undo(handle, 125, &stage, why);
+        if let Err(StageError { code, stage, why }) = started {
+            self.undo(handle, code, &stage, why);
         }
     }
 
@@ -74,8 +82,8 @@ impl Service {
         plan: &LaunchPlan,
         checked: CheckedPlan,
         line: Vec<u8>,
-    ) -> Result<(), (String, String)> {
-        let pipe = |e: io::Error| ("streams".to_owned(), format!("a pipe: {e}"));
+    ) -> Result<(), StageError> {
+        let pipe = |e: io::Error| at_stage("streams", format_args!("a pipe: {e}"));
         let [stdin, stdout, stderr] = [Part::Input, Part::Stdout, Part::Stderr].map(|part| Name::Run(handle, part));
         let (to_read, input) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| pipe(e.into()))?;
         let (output, to_write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| pipe(e.into()))?;
@@ -92,30 +100,33 @@ impl Service {
         work.stderr = Output { fd: errors, kept: keep(plan.process.keep_stderr_bytes) };
 
         let streams = [to_read, to_write, to_complain];
-        let cell = launch::start(checked, streams, work.cgroup.as_ref(), &self.fixed.host)
-            .map_err(|e| (e.stage().to_owned(), e.to_string()))?;
+        let cell = launch::start(checked, streams, work.cgroup.as_ref(), &self.fixed.host)?;
         let (status, end) = (Name::Run(handle, Part::Status), Name::Run(handle, Part::End));
-        let child = Child::watch(cell, &self.sources, status, end).map_err(|e| ("watching it".to_owned(), e.to_string()))?;
+        let child = Child::watch(cell, &self.sources, status, end).map_err(|e| at_stage("watching it", e))?;
         let child = work.child.insert(child);
-        let it = self.runs.get_mut(&handle).ok_or(("run".to_owned(), "it is gone".to_owned()))?;
-        let started = child.started().map_err(|e| ("start time".to_owned(), e.to_string()))?;
+        let it = self.runs.get_mut(&handle).ok_or_else(|| at_stage("run", "it is gone"))?;
+        let started = child.started().map_err(|e| at_stage("start time", e))?;
         it.record.init = Some(Init { pid: child.pid, started });
-        self.care.write(&it.run, &it.record, Sync::Now).map_err(|e| ("care record".to_owned(), e.to_string()))?;
-        child.go().map_err(|e| ("letting it go".to_owned(), e.to_string()))
+        self.care.write(&it.run, &it.record, Sync::Now).map_err(|e| at_stage("care record", e))?;
+        child.go(sandbox::init::GO_AND_STAY).map_err(|e| at_stage("letting it go", e))
     }
 
     /// Makes the cgroup all processes of the work are born in, and names it in the record to be written next.
     pub(crate) fn open_cgroup(&mut self, handle: Handle, work: &mut Work) -> Result<(), String> {
         let it = self.runs.get_mut(&handle).ok_or("the run is gone")?;
         let Some(cgroups) = &self.fixed.host.cgroups else { return Ok(()) };
-        let cgroup = cgroups.open(&it.run.to_string()).map_err(|e| format!("its cgroup: {e}"))?;
+        let cgroup = cgroups.create(&it.run.to_string(), &work.limits).map_err(|e| format!("its cgroup: {e}"))?;
+        let cgroup = work.cgroup.insert(cgroup);
         it.record.cgroup = Some(cgroup.path().display().to_string());
-        if let Some(events) = cgroup.events().map_err(|e| format!("its cgroup's events: {e}"))? {
-            let name = Name::Run(handle, Part::Populated);
-            let events = self.sources.watch(events, name, Interest::PRIORITY).map_err(|e| format!("its cgroup: {e}"))?;
-            work.populated = Some(events);
+        let watch = |fd: io::Result<OwnedFd>, part, interest| {
+            fd.and_then(|fd| self.sources.watch(fd, Name::Run(handle, part), interest))
+                .map_err(|e| format!("its cgroup's events: {e}"))
+        };
+        work.populated = Some(watch(cgroup.events_fd(), Part::Populated, Interest::PRIORITY)?);
+        if let Some(fd) = cgroup.oom_fd() {
+            let interest = Interest::READABLE | Interest::PRIORITY;
+            work.memory = Some(watch(fd.try_clone_to_owned(), Part::Memory, interest)?);
         }
-        work.cgroup = Some(cgroup);
         Ok(())
     }
 
@@ -158,14 +169,13 @@ impl Service {
         log::run(&it.run, format_args!("{why}; ending all of it"));
         let state = it.state;
         let Some(work) = &mut it.work else { return };
-        match state {
-            RunState::Running | RunState::Stopping => {
-                work.end = Some((End::Signal(9), Duration::ZERO));
-                self.kill_all(handle, Happening::KillAll);
-            }
-            RunState::Launching => self.undo(handle, 125, "init", why.to_owned()),
-            _ if work.task != Task::Program => self.stop_step(handle, why),
-            _ => {}
+        if work.task != Task::Program {
+            self.stop_step(handle, why);
+        } else if matches!(state, RunState::Running | RunState::Stopping) {
+            work.end = Some((End::Signal(9), Duration::ZERO));
+            self.kill_all(handle, Happening::KillAll);
+        } else if state == RunState::Launching {
+            self.undo(handle, 125, "init", why.to_owned());
         }
     }
 
@@ -290,14 +300,12 @@ impl Service {
     pub(crate) fn ask_to_end(&mut self, handle: Handle, why: EndedBy) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         let (state, Some(work)) = (it.state, &mut it.work) else { return };
-        match state {
-            RunState::Running => {
-                work.asked.get_or_insert(why);
-                self.begin_to_end(handle);
-            }
-            // Met when the program runs, or never.
-            RunState::Launching => drop(work.asked.get_or_insert(why)),
-            _ => {}
+        // Of a launch under way it is met when the program runs, or never.
+        if matches!(state, RunState::Running | RunState::Launching) {
+            work.asked.get_or_insert(why);
+        }
+        if state == RunState::Running {
+            self.begin_to_end(handle);
         }
     }
 
@@ -334,7 +342,8 @@ impl Service {
     pub(crate) fn memory_ran_out(&mut self, handle: Handle) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         let Some(work) = &mut it.work else { return };
-        if !work.cgroup.as_ref().is_some_and(RunCgroup::out_of_memory) {
+        let kills = work.cgroup.as_ref().map_or(0, RunCgroup::oom_kills);
+        if kills == 0 || work.end.is_some() {
             return;
         }
         work.asked.get_or_insert(EndedBy::Limit("memory".to_owned()));
@@ -354,10 +363,10 @@ impl Service {
     /// A cell that builds, or a step, takes too long.
     pub(crate) fn took_too_long(&mut self, handle: Handle) {
         let Some(it) = self.runs.get(&handle) else { return };
-        match it.state {
-            RunState::Launching => self.undo(handle, 125, "setup", format!("not ready after {} s", BUILD_MAX.as_secs())),
-            RunState::Preparing | RunState::Removing => self.stop_step(handle, "the step took more than ten minutes"),
-            _ => {}
+        if it.state == RunState::Launching {
+            self.undo(handle, 125, "setup", format!("not ready after {} s", BUILD_MAX.as_secs()));
+        } else if matches!(it.state, RunState::Preparing | RunState::Removing) {
+            self.stop_step(handle, "the step took more than ten minutes");
         }
     }
 
@@ -392,7 +401,7 @@ impl Service {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         let Some(work) = it.work.as_mut().filter(|work| work.killed) else { return };
         let reaped = work.child.as_mut().is_none_or(Child::reap);
-        let empty = work.cgroup.as_ref().is_none_or(|cgroup| matches!(cgroup.populated(), Ok(false)));
+        let empty = work.cgroup.as_ref().is_none_or(|cgroup| !cgroup.populated());
         self.deadlines.cancel(work.due.take());
         if reaped && empty {
             return self.gone(handle);
@@ -421,9 +430,10 @@ impl Service {
         for due in [work.due.take(), work.wall.take()] {
             self.deadlines.cancel(due);
         }
-        let out_of_memory = work.cgroup.as_ref().is_some_and(RunCgroup::out_of_memory);
+        let out_of_memory = work.cgroup.as_ref().is_some_and(|cgroup| cgroup.oom_kills() > 0);
         work.populated = None;
-        if let Some(Err(error)) = work.cgroup.take().map(RunCgroup::remove) {
+        work.memory = None;
+        if let Some(Err(error)) = work.cgroup.take().map(|cgroup| cgroup.remove()) {
             log::run(&it.run, format_args!("its cgroup stays: {error}"));
         }
         match work.task {
@@ -460,9 +470,8 @@ impl Service {
                 let ended_by = ending::ended_by(facts);
                 log::run(&it.run, format_args!("exited: {}, by {ended_by:?}, nothing of it left", ending::words(end)));
                 let leftovers = work.leftovers;
-                let told = tails(&work.stderr.kept.take(), &work.stdout.kept.take()).map(|(stderr, stdout)| {
-                    Told::Exited { end, ended_by, leftovers, stderr, stdout }
-                });
+                let told = tails(&work.stderr.kept.take(), &work.stdout.kept.take())
+                    .map(|(stderr, stdout)| Told::Exited { end, ended_by, leftovers, stderr, stdout });
                 (told, None, None)
             }
         };
@@ -494,26 +503,21 @@ impl Service {
     }
 }
 
+/// A failure of the supervisor's own, at a stage of the launch.
+fn at_stage(stage: &str, why: impl std::fmt::Display) -> StageError {
+    StageError { code: 125, stage: stage.to_owned(), why: why.to_string() }
+}
+
 /// Both tails as memfds nobody can change.
 fn tails(stderr: &[u8], stdout: &[u8]) -> io::Result<(Rc<OwnedFd>, Rc<OwnedFd>)> {
     Ok((Rc::new(frame::seal("ocx-stderr", stderr)?), Rc::new(frame::seal("ocx-stdout", stdout)?)))
 }
 
-/// A cell's failure as the kept line has it (decisions C-45): the thing, then the system's words.
+/// A cell's failure as the kept line has it (decisions C-45).
 pub(crate) fn failure(failed: &Failed) -> String {
-    let subject = log::one_line(&String::from_utf8_lossy(&failed.subject), crate::answers::WHY_BYTES_MAX);
-    let words = words(failed.errno);
-    match (subject.is_empty(), failed.errno) {
-        (true, _) => format!("{}: {words}", failed.stage.word()),
-        (false, 0) => subject,
-        (false, _) => format!("{subject}: {words}"),
-    }
-}
-
-/// An error number in the system's words, without the number.
-fn words(errno: i32) -> String {
-    let words = io::Error::from_raw_os_error(errno).to_string();
-    words.split_once(" (os error").map_or(words.clone(), |(words, _)| words.to_owned())
+    let why = status::why(failed);
+    let why = if failed.subject.is_empty() { format!("{}: {why}", failed.stage.word()) } else { why };
+    log::one_line(&why, crate::answers::WHY_BYTES_MAX)
 }
 
 fn pids(cgroup: &RunCgroup) -> Vec<u32> {
@@ -537,9 +541,14 @@ fn leftovers(cgroup: &RunCgroup, child: Option<&Child>) -> u32 {
 fn describe(pids: &[u32]) -> String {
     let one = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next()).unwrap_or("?").to_owned();
+        let state =
+            stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next()).unwrap_or("?").to_owned();
         let place = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
         format!("pid {pid}, state {state}, in {}", if place.is_empty() { "?" } else { &place })
     };
-    if pids.is_empty() { "its first process".to_owned() } else { pids.iter().take(4).map(one).collect::<Vec<_>>().join("; ") }
+    if pids.is_empty() {
+        "its first process".to_owned()
+    } else {
+        pids.iter().take(4).map(one).collect::<Vec<_>>().join("; ")
+    }
 }

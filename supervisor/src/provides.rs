@@ -2,6 +2,7 @@
 
 use supervisor::wire::plan::Provides;
 
+use crate::cgroup::Cgroups;
 use crate::service::Fixed;
 use crate::{credentials, log};
 
@@ -25,7 +26,7 @@ pub(crate) fn provides(fixed: &Fixed, boot: &str) -> Provides {
         user_namespaces: host.user_namespaces,
         landlock_abi: host.landlock_abi,
         cgroup: host.cgroups.is_some(),
-        memory: host.memory(),
+        memory: host.cgroups.as_ref().is_some_and(Cgroups::memory),
         unconfined: fixed.root.join("settings/unconfined").exists(),
     }
 }

@@ -19,9 +19,8 @@ pub(crate) enum LinkState {
     Open,
 }
 
-/// The kinds, one for each variant of [`Request`].
+/// The kinds, one for each variant of [`Request`], where they are described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the wire's own words, documented there")]
 pub(crate) enum Kind {
     Hello,
     Take,

@@ -75,7 +75,9 @@ mod tests {
 
     #[test]
     fn what_could_leave_a_directory_is_no_hash() {
-        for text in ["", "lock", "../../etc/passwd", &"A9".repeat(20), &"a9".repeat(21), &"é".repeat(20), &"/".repeat(40)] {
+        for text in
+            ["", "lock", "../../etc/passwd", &"A9".repeat(20), &"a9".repeat(21), &"é".repeat(20), &"/".repeat(40)]
+        {
             assert_eq!(RunHash::parse(text), None, "{text}");
         }
     }

@@ -40,7 +40,7 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
 
     let program = std::env::current_exe().map_err(|e| format!("/proc/self/exe: {e}"))?;
     let release = program.parent().ok_or("this program lies in no directory")?.to_owned();
-    let host = Host::look(&root, accounts, &release).map_err(|e| e.to_string())?;
+    let host = Host::look(&root, accounts, releases(&release), &release).map_err(|e| format!("the host: {e}"))?;
     if !host.user_namespaces {
         return Err("user namespaces are off, and every run has one of its own: \
                     sysctl -w user.max_user_namespaces=10000 (and kernel.unprivileged_userns_clone=1 where there is one)"
@@ -74,7 +74,9 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
         }
     }
     if service.given_up {
-        return Err("ended although something still lives; its care records name it, and the next start ends it".to_owned());
+        return Err(
+            "ended although something still lives; its care records name it, and the next start ends it".to_owned()
+        );
     }
     log::say(format_args!("ended; {} runs stay in care for the next start", service.runs.len()));
     Ok(())
@@ -93,6 +95,14 @@ fn harden() -> Result<(), String> {
     // Runs are bounded by number; each needs a few descriptors.
     let files = Rlimit { current: most.or(Some(1 << 16)), maximum: most };
     rustix::process::setrlimit(Resource::Nofile, files).map_err(|e| format!("open files: {e}"))
+}
+
+/// The release root of a release: `ROOT/releases/NAME`'s is `ROOT` (decisions C-67); any other directory is its own.
+fn releases(release: &Path) -> &Path {
+    match release.parent().filter(|parent| parent.ends_with("releases")).and_then(Path::parent) {
+        Some(releases) => releases,
+        None => release,
+    }
 }
 
 fn grace(root: &Path) -> Result<Duration, String> {

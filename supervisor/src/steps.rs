@@ -26,8 +26,9 @@ use crate::{ending, launch, log};
 const STEP_MAX: Duration = Duration::from_secs(600);
 /// How much of the end of a step's STDERR is kept for its last line.
 const STEP_STDERR_BYTES: usize = 4096;
-/// Most processes of a step.
-const STEP_PROCESSES_MAX: u64 = 64;
+/// What a step may use.
+pub(crate) const STEP_LIMITS: Limits =
+    Limits { wall_s: None, cpu_s: None, processes: Some(64), file_size_bytes: None, memory_bytes: None };
 
 impl Service {
     /// Begins a run's steps, in order.
@@ -47,7 +48,7 @@ impl Service {
     fn next_step(&mut self, handle: Handle, index: u32) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         match it.steps.pop_front() {
-            Some(place) => self.start_step(handle, Work::new(Task::Step(index), Limits::default()), &place),
+            Some(place) => self.start_step(handle, Work::new(Task::Step(index), STEP_LIMITS), &place),
             None => self.steps_done(handle),
         }
     }
@@ -112,16 +113,23 @@ impl Service {
         rustix::io::ioctl_fionbio(&stderr, true).map_err(|e| format!("a pipe: {e}"))?;
         let streams = [null()?, null()?, to_stderr];
         let confinement = self.step_confinement();
-        let limits = Limits { processes: Some(STEP_PROCESSES_MAX), ..Limits::default() };
-        let cell = launch::start_step(&argv, &env, &confinement, &limits, streams, work.cgroup.as_ref(), &self.fixed.host)
-            .map_err(|e| e.to_string())?;
+        let cell = launch::start_step(
+            &argv,
+            &env,
+            &confinement,
+            &STEP_LIMITS,
+            streams,
+            work.cgroup.as_ref(),
+            &self.fixed.host,
+        )
+        .map_err(|e| e.to_string())?;
         let (status, end) = (Name::Run(handle, Part::Status), Name::Run(handle, Part::End));
         let child = Child::watch(cell, &self.sources, status, end).map_err(|e| format!("watching it: {e}"))?;
         let name = Name::Run(handle, Part::Stderr);
         let fd = self.sources.watch(stderr, name, Interest::READABLE).map_err(|e| format!("watching it: {e}"))?;
         work.stderr = Output { fd: Some(fd), kept: Ring::new(STEP_STDERR_BYTES) };
         let child = work.child.insert(child);
-        child.go().map_err(|e| format!("letting it go: {e}"))
+        child.go(sandbox::init::GO).map_err(|e| format!("letting it go: {e}"))
     }
 
     /// What a step sees: programs, and the workspaces' root.

@@ -87,12 +87,7 @@ impl<Name: Copy + Ord> Turn<Name> {
     pub(crate) fn new(timer_name: Name) -> io::Result<Self> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
-        let sources = Sources {
-            registry,
-            names: RefCell::default(),
-            next: Cell::new(1),
-            again: RefCell::default(),
-        };
+        let sources = Sources { registry, names: RefCell::default(), next: Cell::new(1), again: RefCell::default() };
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)?;
         poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), Token(0), Interest::READABLE)?;
@@ -133,13 +128,10 @@ impl<Name: Copy + Ord> Turn<Name> {
     /// Sets the timer anew each turn: setting it also takes back what it has reported.
     fn arm(&self, until: Option<BootTime>) -> io::Result<()> {
         // Zero would disarm it: what was due at boot is due at the first nanosecond.
-        let at = until.map_or(std::time::Duration::ZERO, |until| {
-            until.since_boot().max(std::time::Duration::from_nanos(1))
-        });
-        let value = Timespec {
-            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(at.subsec_nanos()),
-        };
+        let at =
+            until.map_or(std::time::Duration::ZERO, |until| until.since_boot().max(std::time::Duration::from_nanos(1)));
+        let value =
+            Timespec { tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(at.subsec_nanos()) };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let new = Itimerspec { it_interval: never, it_value: value };
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &new)?;

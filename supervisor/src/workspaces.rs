@@ -78,8 +78,7 @@ mod tests {
 
     fn check(at: &str, others: &[&str]) -> Result<Place, String> {
         let root = Path::new("/r/workspaces");
-        let others: Vec<Place> =
-            others.iter().map(|at| Place::check(root, at, std::iter::empty()).unwrap()).collect();
+        let others: Vec<Place> = others.iter().map(|at| Place::check(root, at, std::iter::empty()).unwrap()).collect();
         Place::check(root, at, others.iter())
     }
 

@@ -1,0 +1,59 @@
+//! The boundary, from the other side: a real supervisor as root, and a protocol process that says whatever a test likes.
+//!
+//! This program is three: the tests; under the name `ocx` the protocol process, which hands its end of the link to the
+//! test and waits; and the step tool, in the few lines a test needs.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
+
+mod frames;
+mod life;
+mod node;
+mod start;
+mod states;
+mod world;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [program, "node", "--root", root] if program.ends_with("/ocx") => return node::main(Path::new(root)),
+        [program, "step", kind, _, at] if program.ends_with("/ocx") => return node::step(kind, Path::new(at)),
+        _ => {}
+    }
+    let arguments = Arguments::from_args();
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        say("these tests start a real supervisor: run them as root (counted as ignored)");
+    }
+    let trials = [start::tests(), life::tests(), states::tests(), frames::tests()].concat_tests(root);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A test, by name.
+pub(crate) type Test = (&'static str, fn());
+
+trait ConcatTests {
+    fn concat_tests(self, root: bool) -> Vec<Trial>;
+}
+
+impl<const N: usize> ConcatTests for [Vec<Test>; N] {
+    fn concat_tests(self, root: bool) -> Vec<Trial> {
+        let trial = |(name, test): Test| {
+            Trial::test(name, move || {
+                test();
+                Ok(())
+            })
+            .with_ignored_flag(!root)
+        };
+        self.into_iter().flatten().map(trial).collect()
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a skip says why")]
+fn say(what: &str) {
+    eprintln!("{what}");
+}

@@ -1,0 +1,50 @@
+//! The other two programs this one is: the protocol process and the step tool of a test.
+
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+
+use supervisor::wire::frame;
+
+/// Hands its end of the link, which is its descriptor 0, to the test that listens beside `ROOT`, and lives until the
+/// test is done with it.
+pub(crate) fn main(root: &Path) -> ExitCode {
+    let Ok(mut test) = UnixStream::connect(root.with_file_name("node.sock")) else { return ExitCode::from(3) };
+    let stdin = rustix::stdio::stdin();
+    if frame::send(test.as_fd(), &"link", &[stdin]).is_err() {
+        return ExitCode::from(4);
+    }
+    // The test's is then the only other end: what it closes is closed.
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty());
+    if null.is_ok_and(|null| rustix::stdio::dup2_stdin(null).is_err()) {
+        return ExitCode::from(5);
+    }
+    let mut byte = [0];
+    match test.read(&mut byte) {
+        Ok(0) => ExitCode::SUCCESS,
+        _ => ExitCode::from(6),
+    }
+}
+
+/// A step: as the real tool answers, by exit code and the last line of stderr.
+#[expect(clippy::print_stderr, reason = "a step answers there")]
+pub(crate) fn step(kind: &str, at: &Path) -> ExitCode {
+    if at.file_name().is_some_and(|name| name == "sleepy") {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    }
+    let removed = match std::fs::remove_dir_all(at) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    };
+    let done = removed.and_then(|()| if kind == "directory" { std::fs::create_dir(at) } else { Ok(()) });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("not the last line");
+            eprintln!("{}: {error}", at.display());
+            ExitCode::FAILURE
+        }
+    }
+}
