@@ -25,7 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let target = env::var("TARGET")?;
     let workspace = here.parent().ok_or("the supervisor lies in a workspace")?;
-    for path in ["supervisor/cell/src", "supervisor/cell/Cargo.toml", "sandbox/src", "sandbox/Cargo.toml", "Cargo.lock"] {
+    for path in ["supervisor/cell/src", "supervisor/cell/Cargo.toml", "sandbox/src", "sandbox/Cargo.toml", "Cargo.lock"]
+    {
         tell(&format!("cargo::rerun-if-changed={}", workspace.join(path).display()));
     }
     tell("cargo::rerun-if-changed=build.rs");
@@ -65,7 +66,6 @@ fn build_cell(workspace: &Path, into: &Path, target: &str) -> Result<PathBuf, Bo
     Ok(into.join(target).join("release/ocx-cell"))
 }
 
-#[expect(clippy::print_stdout, reason = "how a build script speaks to cargo")]
 fn tell(line: &str) {
     println!("{line}");
 }

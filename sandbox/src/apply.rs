@@ -93,8 +93,10 @@ fn exec<'a>(exec: &'a Exec, argv: &sys::Texts<'_>, env: &sys::Texts<'_>) -> (u8,
         let error = Errno::from_io_error(&sys::execve(place, argv, env)).unwrap_or(Errno::IO);
         match error {
             // There, but what its first line or its header names is not: a later place would not be the same program.
-            Errno::NOENT | Errno::NOTDIR if rustix::fs::stat(place).is_ok() => return (126, Errno::LIBBAD, place.to_bytes()),
-            Errno::NOENT | Errno::NOTDIR => {},
+            Errno::NOENT | Errno::NOTDIR if rustix::fs::stat(place).is_ok() => {
+                return (126, Errno::LIBBAD, place.to_bytes());
+            }
+            Errno::NOENT | Errno::NOTDIR => {}
             Errno::ACCESS => worst = (126, error, place.to_bytes()),
             _ => return (126, error, place.to_bytes()),
         }
@@ -106,7 +108,8 @@ fn exec<'a>(exec: &'a Exec, argv: &sys::Texts<'_>, env: &sys::Texts<'_>) -> (u8,
 fn start_program(mut building: Building, recipe: &Recipe, inner: &Inner, status: OwnedFd) -> ! {
     let trouble = |stage, error| fail(status.as_fd(), 125, stage, error, b"");
     let Some(lifeline) = take(&mut building, inner.lifeline) else { trouble(Stage::Init, Errno::BADF) };
-    let (Ok((let_go, go)), Ok((failure, failing))) = (pipe_with(PipeFlags::CLOEXEC), pipe_with(PipeFlags::CLOEXEC)) else {
+    let (Ok((let_go, go)), Ok((failure, failing))) = (pipe_with(PipeFlags::CLOEXEC), pipe_with(PipeFlags::CLOEXEC))
+    else {
         trouble(Stage::Init, Errno::MFILE)
     };
     let (argv, env) = (sys::Texts::new(&recipe.exec.argv), sys::Texts::new(&recipe.exec.env));
@@ -126,7 +129,7 @@ fn start_program(mut building: Building, recipe: &Recipe, inner: &Inner, status:
                 sys::exit_now(125)
             }
             become_prepared(&mut building, recipe, &argv, &env, failing.as_fd())
-        },
+        }
         Err(error) => trouble(Stage::UserNamespace, errno(&error)),
     };
     drop(failing);
@@ -242,7 +245,7 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
         Op::JoinGroup { procs } => {
             let file = take(building, *procs).ok_or(Errno::BADF)?;
             rustix::io::write(&file, b"0").map(|_| ())
-        },
+        }
         Op::CgroupNamespace {} => sys(sys::unshare(libc::CLONE_NEWCGROUP)),
         Op::Session {} => match process::setsid() {
             // Already a leader of its own: what was asked.
@@ -253,11 +256,11 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
         Op::Mask { bits } => {
             process::umask(Mode::from_raw_mode(*bits));
             Ok(())
-        },
+        }
         Op::PrivateMounts {} => {
             let whole = openat(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
             sys(sys::mount_setattr(whole.as_fd(), true, 0, PRIVATE))
-        },
+        }
         Op::Root {} => {
             let root = mounts::root()?;
             // Attached at once, over the old root, since older kernels mount nothing inside what is detached.
@@ -265,20 +268,20 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
             mounts::place(root.as_fd(), over.as_fd())?;
             building.root = Some(root);
             Ok(())
-        },
+        }
         Op::Proc { at, point } => {
             let proc = mounts::proc()?;
             mount_at(building, &proc, at, Kind::Folder, *point)?;
             building.proc = Some(proc);
             building.proc_at = at.to_bytes().to_vec();
             Ok(())
-        },
+        }
         Op::Dev { at, point } => {
             let dev = mounts::dev(&building.proc_at)?;
             mount_at(building, &dev, at, Kind::Folder, *point)?;
             let on = openat(&dev, c"pts", OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
             mounts::place(mounts::pts()?.as_fd(), on.as_fd())
-        },
+        }
         Op::Tmp { at, point } => mount_at(building, &mounts::tmp()?, at, Kind::Folder, *point),
         Op::Link { at, target } => paths::link(root(building)?, at, target),
         Op::Bind { source, at, access, kind, point } => {
@@ -286,29 +289,29 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
             // Private too: a mount the host makes later beneath a shared path must not show here.
             sys(sys::mount_setattr(tree.as_fd(), true, attributes(*access), PRIVATE))?;
             mount_at(building, &tree, at, *kind, *point)
-        },
+        }
         Op::CreatedFile { at, text, point } => created_file(building, at, text, *point),
         Op::Pivot {} => {
             process::fchdir(root(building)?)?;
             process::pivot_root(c".", c".")?;
             unmount(c".", UnmountFlags::DETACH)?;
             process::chdir(c"/")
-        },
+        }
         Op::RootReadOnly {} => {
             let read_only = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
             sys(sys::mount_setattr(root(building)?, false, read_only, 0))
-        },
+        }
         Op::HostName { name } => rustix::system::sethostname(name.to_bytes()),
         Op::Loopback {} => sys(sys::loopback_up()),
         Op::NoGroups {} => thread::set_thread_groups(&[]),
         Op::OwnNamespaces { network } => {
             sys(sys::unshare(libc::CLONE_NEWUTS | if *network { libc::CLONE_NEWNET } else { 0 }))
-        },
+        }
         Op::Ids { uid, gid } => {
             let (uid, gid) = (Uid::from_raw(*uid), Gid::from_raw(*gid));
             thread::set_thread_res_gid(gid, gid, gid)?;
             thread::set_thread_res_uid(uid, uid, uid)
-        },
+        }
         Op::Limit { resource, soft, hard } => limit(*resource, *soft, *hard),
         Op::Bounding { keep } => bounding(*keep),
         Op::Capabilities { keep } => capabilities(*keep),
@@ -319,7 +322,7 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
                 sys(sys::onto(from.as_fd(), number))?;
             }
             Ok(())
-        },
+        }
         Op::Signals {} => sys(sys::reset_signals()),
         Op::Directory { at } => process::chdir(at),
         Op::Scopes {} => sys(sys::landlock_scopes()),
@@ -330,7 +333,7 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
             let now = process::getppid().map_or(0, |it| it.as_raw_pid().cast_unsigned());
             // The parent may have ended before the call: then its signal never comes.
             if *parent != 0 && now != *parent { Err(Errno::SRCH) } else { Ok(()) }
-        },
+        }
         Op::AwaitGo { lifeline } => {
             let lifeline = take(building, *lifeline).ok_or(Errno::BADF)?;
             let mut byte = [0];
@@ -338,7 +341,7 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
                 1 if byte == [init::GO] => Ok(()),
                 _ => Err(Errno::CANCELED),
             }
-        },
+        }
         Op::Undumpable {} => process::set_dumpable_behavior(DumpableBehavior::NotDumpable),
     }
 }
@@ -384,7 +387,7 @@ fn bounding(keep: u64) -> Result<(), Errno> {
         let one = 1_u64 << number;
         if keep & one == 0 {
             match thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(one)) {
-                Ok(()) => {},
+                Ok(()) => {}
                 Err(Errno::INVAL) => break, // past the kernel's last
                 Err(error) => return Err(error),
             }
@@ -409,4 +412,3 @@ fn capabilities(keep: u64) -> Result<(), Errno> {
     }
     Ok(())
 }
-

@@ -11,14 +11,8 @@ use rustix::mount::{
 };
 
 /// The device nodes of a sandbox's `dev`: name, major, minor.
-const NODES: [(&CStr, u32, u32); 6] = [
-    (c"null", 1, 3),
-    (c"zero", 1, 5),
-    (c"full", 1, 7),
-    (c"random", 1, 8),
-    (c"urandom", 1, 9),
-    (c"tty", 5, 0),
-];
+const NODES: [(&CStr, u32, u32); 6] =
+    [(c"null", 1, 3), (c"zero", 1, 5), (c"full", 1, 7), (c"random", 1, 8), (c"urandom", 1, 9), (c"tty", 5, 0)];
 
 /// The links of a sandbox's `dev`: name, text.
 fn links(proc: &[u8]) -> [(&'static CStr, Vec<u8>); 5] {
@@ -76,11 +70,8 @@ pub(crate) fn created() -> Result<OwnedFd, Errno> {
 
 /// The device directory, without its pts, which needs it in place. `proc` is where the sandbox sees its proc.
 pub(crate) fn dev(proc: &[u8]) -> Result<OwnedFd, Errno> {
-    let dev = new(
-        c"tmpfs",
-        &[(c"mode", c"0755")],
-        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
-    )?;
+    let dev =
+        new(c"tmpfs", &[(c"mode", c"0755")], MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
     for (name, major, minor) in NODES {
         mknodat(&dev, name, FileType::CharacterDevice, Mode::from_raw_mode(0o666), makedev(major, minor))?;
     }
@@ -103,11 +94,5 @@ pub(crate) fn pts() -> Result<OwnedFd, Errno> {
 
 /// Mounts `tree` on what `on` names.
 pub(crate) fn place(tree: BorrowedFd<'_>, on: BorrowedFd<'_>) -> Result<(), Errno> {
-    move_mount(
-        tree,
-        c"",
-        on,
-        c"",
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH,
-    )
+    move_mount(tree, c"", on, c"", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)
 }

@@ -304,10 +304,10 @@ impl fmt::Display for Op {
             Self::Link { at, target } => write!(f, "link {} -> {}", text(at), text(target)),
             Self::Bind { source, at, access, kind, point } => {
                 write!(f, "{} {} {source} at {}, {}", access.word(), kind.word(), text(at), point.word())
-            },
+            }
             Self::CreatedFile { at, text: held, point } => {
                 write!(f, "file of {} bytes at {}, {}", held.len(), text(at), point.word())
-            },
+            }
             Self::Pivot {} => f.write_str("pivot"),
             Self::RootReadOnly {} => f.write_str("read-only root"),
             Self::HostName { name } => write!(f, "host name {}", text(name)),

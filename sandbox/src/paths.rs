@@ -35,7 +35,7 @@ fn folders(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
         return find(root, b".");
     }
     match find(root, path) {
-        Err(Errno::NOENT) => {},
+        Err(Errno::NOENT) => {}
         other => return other,
     }
     let mut here = find(root, b".")?;
@@ -44,7 +44,7 @@ fn folders(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
             return Err(Errno::NAMETOOLONG);
         }
         match mkdirat(&here, OsStr::from_bytes(part), Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {},
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
         }
         here = find(here.as_fd(), part)?;
@@ -65,7 +65,7 @@ fn make(root: BorrowedFd<'_>, path: &[u8], kind: Kind) -> Result<OwnedFd, Errno>
         Kind::Folder => folders(root, path),
         Kind::File => {
             match find(root, path) {
-                Err(Errno::NOENT) => {},
+                Err(Errno::NOENT) => {}
                 other => return other,
             }
             let (folder, name) = split(path);
@@ -74,7 +74,7 @@ fn make(root: BorrowedFd<'_>, path: &[u8], kind: Kind) -> Result<OwnedFd, Errno>
             let made = openat2(&folder, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644), FOLLOWING_NOTHING)?;
             drop(made);
             find(folder.as_fd(), name)
-        },
+        }
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn mount_point(
                 return Err(Errno::PERM);
             }
             made?
-        },
+        }
     };
     let found = FileType::from_raw_mode(statat(&place, c"", AtFlags::EMPTY_PATH)?.st_mode);
     match (kind, found) {

@@ -145,17 +145,14 @@ fn seen_at(confinement: &Confinement, facts: &Facts<'_>, path: &str) -> String {
     match (&confinement.workspace_at, &facts.workspace) {
         (Some(at), Some(workspace)) if within(path, workspace) => {
             format!("{at}{}", path.strip_prefix(workspace.as_str()).unwrap_or_default())
-        },
+        }
         _ => path.to_owned(),
     }
 }
 
 fn entries<'a>(confinement: &Confinement, facts: &'a Facts<'_>) -> Vec<Entry<'a>> {
-    let lists = [
-        (&facts.read_only, Access::Read),
-        (&facts.read_write, Access::Write),
-        (&facts.devices, Access::Device),
-    ];
+    let lists =
+        [(&facts.read_only, Access::Read), (&facts.read_write, Access::Write), (&facts.devices, Access::Device)];
     let mut all: Vec<Entry<'_>> = lists
         .into_iter()
         .flat_map(|(list, access)| list.iter().map(move |shown| (shown, access)))
@@ -214,9 +211,9 @@ fn build(confinement: &Confinement, facts: &Facts<'_>) -> Result<Vec<Op>, ZeroBy
                 Ground::Own => {
                     ops.push(Op::Link { at: text("path", &entry.at)?, target: text("path", words)? });
                     placed.links.push((entry.at.clone(), leads_to.clone()));
-                },
+                }
                 // Inside a host path it is there already.
-                Ground::ReadOnly | Ground::ReadWrite => {},
+                Ground::ReadOnly | Ground::ReadWrite => {}
             }
             continue;
         }

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 use super::*;
 use crate::flat;
 use crate::spec::CreatedFile;
@@ -70,52 +70,54 @@ fn an_ordinary_run_in_words() {
     let mut facts = facts();
     facts.read_only.push(Shown { link: Some(("usr/bin".into(), "/usr/bin".into())), ..shown("/bin", 7) });
     let recipe = made(&confinement(), &limits, &facts);
-    assert_eq!(words(&recipe.build), [
-        "cgroup namespace",
-        "session of its own",
-        "keyring of its own",
-        "umask 000",
-        "private mounts",
-        "empty root",
-        "proc at /proc, made",
-        "dev at /dev, made",
-        "tmp at /tmp, made",
-        "read-only folder 5 at /usr, made",
-        "link /bin -> usr/bin",
-        "read-write folder 6 at /w/3f, made",
-        "pivot",
-        "read-only root",
-        "host name 3f2a91c07b",
-        "loopback up",
-        "no groups",
-    ]);
-    assert_eq!(words(&recipe.program), [
-        "ids 1000:1000",
-        "limit core 1 1",
-        "limit cpu 3 4",
-        "limit file_size 10 10",
-        "limit processes 5 5",
-        "bounding set 0",
-        "capabilities 0",
-        "no new privileges",
-        "session of its own",
-        "start in /w/3f",
-        "umask 022",
-        "signals reset",
-        "streams 2 3 4",
-        "only the streams survive exec",
-        "filter of 2 instructions",
-    ]);
+    assert_eq!(
+        words(&recipe.build),
+        [
+            "cgroup namespace",
+            "session of its own",
+            "keyring of its own",
+            "umask 000",
+            "private mounts",
+            "empty root",
+            "proc at /proc, made",
+            "dev at /dev, made",
+            "tmp at /tmp, made",
+            "read-only folder 5 at /usr, made",
+            "link /bin -> usr/bin",
+            "read-write folder 6 at /w/3f, made",
+            "pivot",
+            "read-only root",
+            "host name 3f2a91c07b",
+            "loopback up",
+            "no groups",
+        ]
+    );
+    assert_eq!(
+        words(&recipe.program),
+        [
+            "ids 1000:1000",
+            "limit core 1 1",
+            "limit cpu 3 4",
+            "limit file_size 10 10",
+            "limit processes 5 5",
+            "bounding set 0",
+            "capabilities 0",
+            "no new privileges",
+            "session of its own",
+            "start in /w/3f",
+            "umask 022",
+            "signals reset",
+            "streams 2 3 4",
+            "only the streams survive exec",
+            "filter of 2 instructions",
+        ]
+    );
     let inner = recipe.inner.unwrap();
     assert_eq!((inner.uid, inner.gid), ([1000, 900], [1000, 901]));
-    assert_eq!(words(&inner.init), [
-        "bounding set 0",
-        "ids 902:903",
-        "capabilities 0",
-        "no new privileges",
-        "undumpable",
-        "ends with its parent",
-    ]);
+    assert_eq!(
+        words(&inner.init),
+        ["bounding set 0", "ids 902:903", "capabilities 0", "no new privileges", "undumpable", "ends with its parent",]
+    );
 }
 
 #[test]
@@ -143,13 +145,16 @@ fn the_workspace_comes_before_what_is_seen_beneath_it() {
     facts.read_only.push(shown("/w/3f/clone", 7));
     facts.read_write.clear();
     facts.homes = vec![shown("/root/.claude", 8)];
-    assert_eq!(places(&made(&confinement, &Limits::default(), &facts)), [
-        "read-only folder 5 at /usr, made",
-        "read-write folder 9 at /workspace, made",
-        "read-only folder 7 at /workspace/clone, made as the account",
-        "read-write folder 8 at /workspace/.claude, made as the account",
-        "file of 1 bytes at /workspace/made, made as the account",
-    ]);
+    assert_eq!(
+        places(&made(&confinement, &Limits::default(), &facts)),
+        [
+            "read-only folder 5 at /usr, made",
+            "read-write folder 9 at /workspace, made",
+            "read-only folder 7 at /workspace/clone, made as the account",
+            "read-write folder 8 at /workspace/.claude, made as the account",
+            "file of 1 bytes at /workspace/made, made as the account",
+        ]
+    );
     // Named itself in read_only it is seen read-only there.
     facts.read_only = vec![shown("/w/3f", 7)];
     facts.homes.clear();
@@ -170,11 +175,10 @@ fn a_link_is_shown_as_one_only_where_nothing_differs() {
     facts.read_only.push(bin(7));
     let mut confinement = confinement();
     confinement.created_files = vec![CreatedFile { at: "/bin/x".into(), text: String::new() }];
-    assert_eq!(places(&made(&confinement, &Limits::default(), &facts)), [
-        "read-only folder 5 at /usr, made",
-        "read-only folder 7 at /bin, made",
-        "file of 0 bytes at /bin/x, found",
-    ]);
+    assert_eq!(
+        places(&made(&confinement, &Limits::default(), &facts)),
+        ["read-only folder 5 at /usr, made", "read-only folder 7 at /bin, made", "file of 0 bytes at /bin/x, found",]
+    );
 }
 
 #[test]
@@ -184,12 +188,10 @@ fn capabilities_over_the_network_move_it_into_the_process_own_user_namespace() {
     let recipe = made(&confinement(), &Limits::default(), &facts);
     assert!(!new_network(&confinement(), facts.capabilities));
     assert!(!words(&recipe.build).contains(&"loopback up".to_owned()));
-    assert_eq!(words(&recipe.program)[..4], [
-        "network and host name of its own user namespace",
-        "host name 3f2a91c07b",
-        "loopback up",
-        "ids 1000:1000",
-    ]);
+    assert_eq!(
+        words(&recipe.program)[..4],
+        ["network and host name of its own user namespace", "host name 3f2a91c07b", "loopback up", "ids 1000:1000",]
+    );
 }
 
 #[test]

@@ -237,7 +237,7 @@ fn tree(calls: &[(u32, Vec<&Rule>)]) -> Vec<Instruction> {
             program.extend(rules.iter().flat_map(|it| denial(it)));
             program.push(step(RETURN, 0, 0, ALLOW));
             program
-        },
+        }
         _ => {
             let (low, high) = calls.split_at(calls.len() / 2);
             let first_high = high.first().map_or(0, |it| it.0);
@@ -248,7 +248,7 @@ fn tree(calls: &[(u32, Vec<&Rule>)]) -> Vec<Instruction> {
             program.extend(low);
             program.extend(high);
             program
-        },
+        }
     }
 }
 

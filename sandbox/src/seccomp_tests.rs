@@ -19,7 +19,7 @@ fn answer(program: &[u8], architecture: u32, call: u32, arguments: [u64; 6]) -> 
                 let from = usize::try_from(k).unwrap();
                 held = u32::from_le_bytes(data[from..from + 4].try_into().unwrap());
                 0
-            },
+            }
             JUMP => usize::try_from(k).unwrap(),
             IF_EQUAL => over(held == k),
             IF_AT_LEAST => over(held >= k),
@@ -45,7 +45,7 @@ fn every_rule_without_tests_denies_and_every_other_call_is_allowed() {
         match whole {
             Some(rule) => assert_eq!(got, ERROR | u32::from(rule.answer), "call {call}"),
             None if !some => assert_eq!(got, ALLOW, "call {call}"),
-            None => {},
+            None => {}
         }
     }
 }

@@ -155,7 +155,7 @@ impl Listener {
                 };
                 let time: [u8; 8] = time.try_into().ok().ok_or(Garbled)?;
                 Said::Ended { how, cpu_us: u64::from_le_bytes(time) }
-            },
+            }
             _ => return Err(Garbled),
         };
         self.kept.drain(..length + 3);

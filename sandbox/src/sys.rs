@@ -83,9 +83,7 @@ pub fn landlock_scopes() -> io::Result<()> {
     const SIGNAL: u64 = 2;
     let asked = Ruleset { handled_access_fs: 0, handled_access_net: 0, scoped: ABSTRACT_UNIX_SOCKET | SIGNAL };
     // SAFETY: landlock_create_ruleset reads `asked` for the size given and keeps no pointer.
-    let made = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, &raw const asked, size_of::<Ruleset>(), 0)
-    };
+    let made = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const asked, size_of::<Ruleset>(), 0) };
     let ruleset = descriptor(cvt(made)?)?;
     // SAFETY: landlock_restrict_self takes an open ruleset and flags; it reads no memory.
     cvt(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) })?;
@@ -155,13 +153,7 @@ pub fn reset_signals() -> io::Result<()> {
         // SAFETY: rt_sigaction reads one kernel sigaction (at most 32 bytes) from `default`, and writes none back. libc's
         // own call is of no use: it keeps signals 32 and 33 to itself. SIGKILL's and SIGSTOP's refusal is expected.
         unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                signal,
-                default.as_ptr(),
-                ptr::null_mut::<c_void>(),
-                KERNEL_SET_BYTES,
-            )
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null_mut::<c_void>(), KERNEL_SET_BYTES)
         };
     }
     let none = 0_u64;

@@ -113,7 +113,7 @@ impl Cgroups {
             Err(error) => {
                 group.remove()?;
                 Err(error)
-            },
+            }
         }
     }
 
@@ -127,7 +127,7 @@ impl Cgroups {
                     drop(write(&group.path.join("memory.swap.max"), "0"));
                     write(&group.path.join("memory.oom.group"), "1")?;
                     group.oom = Some(Oom::V2(File::open(group.path.join("memory.events"))?.into()));
-                },
+                }
                 Controller::V1(parent) => {
                     let own = group.v1(parent, run)?;
                     write(&own.join("memory.limit_in_bytes"), &bytes.to_string())?;
@@ -136,7 +136,7 @@ impl Cgroups {
                         write(&with_swap, &bytes.to_string())?;
                     }
                     group.oom = Some(oom_v1(&own)?);
-                },
+                }
             }
         }
         // The init of the sandbox is one more than the process and what it starts.
@@ -146,7 +146,7 @@ impl Cgroups {
                 Controller::V2 => {
                     delegate(&self.parent, "pids")?;
                     write(&group.path.join("pids.max"), &most)?;
-                },
+                }
                 Controller::V1(parent) => write(&group.v1(parent, run)?.join("pids.max"), &most)?,
             }
         }
@@ -158,7 +158,7 @@ impl Cgroups {
 fn make(path: &Path) -> io::Result<()> {
     for _ in 1..MAKE_TRIES {
         match fs::create_dir_all(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {},
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => return other.map_err(|error| named(path, &error)),
         }
     }
@@ -291,7 +291,7 @@ impl RunCgroup {
         for path in self.v1.iter().chain([&self.path]) {
             match fs::remove_dir(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(path, &error)),
-                Ok(()) | Err(_) => {},
+                Ok(()) | Err(_) => {}
             }
             if let Some(parent) = path.parent() {
                 // Another run's group lies in it still: the last one takes it away.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use supervisor::wire::accounts::Accounts;
+use supervisor::wire::accounts::{Accounts, cgroup_name};
 
 use crate::cgroup::Cgroups;
 use crate::own_files::{Guard, OwnFiles};
@@ -61,15 +61,6 @@ impl Host {
             filter: sandbox::seccomp::filter(),
         })
     }
-}
-
-/// The name of the parent cgroup of this `ROOT` (decisions C-96): a trial's never meets a service's.
-pub(crate) fn cgroup_name(root: &Path) -> String {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325; // FNV-1a
-    for byte in root.as_os_str().as_encoded_bytes() {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    format!("ocx-{hash:016x}")
 }
 
 fn user_namespaces() -> bool {

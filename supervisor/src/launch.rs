@@ -157,10 +157,8 @@ pub(crate) fn start(
     if new_network(&checked.confinement, checked.capabilities) {
         namespaces |= libc::CLONE_NEWNET;
     }
-    let clone = Clone3 {
-        namespaces: u64::from(namespaces.cast_unsigned()),
-        cgroup: cgroup.and_then(RunCgroup::directory),
-    };
+    let clone =
+        Clone3 { namespaces: u64::from(namespaces.cast_unsigned()), cgroup: cgroup.and_then(RunCgroup::directory) };
     let (pid, pidfd) = spawn(&format!("ocx-cell: run {name}"), &recipe, given, clone)?;
     Ok(Launching { pid, pidfd, status: pipes.status_out, lifeline: pipes.lifeline_in })
 }

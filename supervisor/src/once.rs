@@ -10,9 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use sandbox::status::{Ended, Listener, Said};
 use supervisor::wire::accounts::{Account, Accounts, SERVICE_ROOT, derive};
 use supervisor::wire::plan::{LaunchPlan, Process};
@@ -93,11 +91,11 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         Ok((code, Some(limit))) => {
             eprintln!("ocx-supervisor once: ended by {limit}");
             ExitCode::from(code)
-        },
+        }
         Err(trouble) => {
             eprintln!("ocx-supervisor once: {}", trouble.line);
             ExitCode::from(trouble.code)
-        },
+        }
     }
 }
 
@@ -125,7 +123,7 @@ fn run(arguments: &[String]) -> Result<(u8, Option<String>), Trouble> {
         Some(cgroups) => {
             let made = cgroups.create(&plan.run, &plan.limits).map_err(|error| Trouble::own("cgroup", error))?;
             Some(Group(made))
-        },
+        }
         None => None,
     };
     let cgroup = cgroup.as_ref();
@@ -172,7 +170,9 @@ fn accounts(asked: &str) -> Result<Accounts, Trouble> {
     let trouble = |why: String| Trouble::own("account", why);
     let named = |name: &str| match nix::unistd::User::from_name(name) {
         Ok(Some(user)) => Ok(Account { uid: user.uid.as_raw(), gid: user.gid.as_raw() }),
-        Ok(None) => Err(trouble(format!("this host has no account {name}; give --account UID:GID, such as 64321:64321"))),
+        Ok(None) => {
+            Err(trouble(format!("this host has no account {name}; give --account UID:GID, such as 64321:64321")))
+        }
         Err(error) => Err(trouble(format!("{name}: {error}"))),
     };
     let run = match asked.split_once(':') {
@@ -298,7 +298,7 @@ impl<'a> Watching<'a> {
             ];
             waiting.extend(oom.as_ref().map(|it| PollFd::new(it, PollFlags::IN | PollFlags::PRI)));
             match poll(&mut waiting, None) {
-                Ok(_) | Err(Errno::INTR) => {},
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(Trouble::own("watch", policy::plain(error))),
             }
             let ready: Vec<bool> = waiting.iter().map(|it| !it.revents().is_empty()).collect();
@@ -345,12 +345,12 @@ impl<'a> Watching<'a> {
         let garbled = |_| Trouble::own("init", "it said what no cell says");
         while let Some(said) = self.listener.next_said().map_err(garbled)? {
             match said {
-                Said::Running => {},
+                Said::Running => {}
                 Said::Ended { how, cpu_us } => self.ended = Some((how, cpu_us)),
                 Said::Failed(failed) => {
                     let line = format!("{}: {}", failed.stage.word(), status::why(&failed));
                     return Err(Trouble { code: failed.code, line });
-                },
+                }
             }
         }
         Ok(())

@@ -19,8 +19,22 @@ const TABLE_BYTES_MAX: u64 = 8 << 20;
 
 /// File systems that are the kernel's own controls, or the host's terminals: never shown, whatever the access.
 const KERNELS: [&str; 16] = [
-    "proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "devpts", "bpf", "configfs", "pstore",
-    "efivarfs", "binfmt_misc", "selinuxfs", "nsfs", "fusectl",
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "debugfs",
+    "tracefs",
+    "securityfs",
+    "devpts",
+    "bpf",
+    "configfs",
+    "pstore",
+    "efivarfs",
+    "binfmt_misc",
+    "selinuxfs",
+    "nsfs",
+    "fusectl",
 ];
 
 /// Where something lies: a file system, and the path in it.

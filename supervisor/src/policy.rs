@@ -228,7 +228,8 @@ impl Opening<'_> {
         let both = Self::normals(&confinement.read_write);
         let read_only: Vec<String> = confinement.read_only.clone();
         let read_only = self.list("sandbox.read_only", &read_only, List::ReadOnly, &both, &mut missing)?;
-        let read_write = self.list("sandbox.read_write", &confinement.read_write, List::ReadWrite, &[], &mut missing)?;
+        let read_write =
+            self.list("sandbox.read_write", &confinement.read_write, List::ReadWrite, &[], &mut missing)?;
         let devices = self.devices(&confinement.devices)?;
         let homes = self.list("sandbox.homes", &confinement.homes, List::Homes, &[], &mut missing)?;
         for (index, home) in homes.iter().enumerate() {
@@ -245,19 +246,31 @@ impl Opening<'_> {
                 Err(Unopened::Missing) => {
                     missing.get_or_insert_with(|| path.clone());
                     None
-                },
-                Err(Unopened::Refused(why)) => return Err(Refusal::new(OUTSIDE, "workspace", format!("{path}: {why}"))),
+                }
+                Err(Unopened::Refused(why)) => {
+                    return Err(Refusal::new(OUTSIDE, "workspace", format!("{path}: {why}")));
+                }
             },
             (Some(at), None) => {
                 let why = format!("{at}: the run has no workspace");
                 return Err(Refusal::new(OUTSIDE, "sandbox.workspace_at", why));
-            },
+            }
             (None, _) => None,
         };
         // The plan's own parts are put in place by the caller.
         let plan = empty_plan();
         let confinement = confinement.clone();
-        Ok(CheckedPlan { plan, confinement, capabilities: 0, read_only, read_write, devices, homes, workspace, missing })
+        Ok(CheckedPlan {
+            plan,
+            confinement,
+            capabilities: 0,
+            read_only,
+            read_write,
+            devices,
+            homes,
+            workspace,
+            missing,
+        })
     }
 
     fn normals(paths: &[String]) -> Vec<String> {
@@ -286,10 +299,10 @@ impl Opening<'_> {
                 Ok(it) => {
                     self.guard(&it, list).map_err(|why| refused(&why))?;
                     opened.push(it);
-                },
+                }
                 Err(Unopened::Missing) => {
                     missing.get_or_insert(plain);
-                },
+                }
                 Err(Unopened::Refused(why)) => return Err(refused(&why)),
             }
         }
@@ -305,7 +318,7 @@ impl Opening<'_> {
         match list {
             List::ReadOnly => except.push(self.host.release.clone()),
             List::ReadWrite => except.push(self.host.releases.join("staged")),
-            List::Homes => {},
+            List::Homes => {}
         }
         match self.host.own.forbids(opened.fd.as_fd(), list != List::ReadOnly, &except) {
             Ok(None) => Ok(()),
@@ -351,7 +364,8 @@ impl Opening<'_> {
     fn devices(&self, paths: &[String]) -> Result<Vec<Opened>, Refusal> {
         let mut opened = Vec::new();
         for (index, path) in paths.iter().enumerate() {
-            let refused = |why: &str| Refusal::new(OUTSIDE, format!("sandbox.devices[{index}]"), format!("{path}: {why}"));
+            let refused =
+                |why: &str| Refusal::new(OUTSIDE, format!("sandbox.devices[{index}]"), format!("{path}: {why}"));
             if normal(path).as_deref() != Ok(path) || path == "/dev" || !within(path, "/dev") || index >= PATHS_MAX {
                 return Err(refused("it is no plain path within /dev"));
             }

@@ -19,7 +19,9 @@ pub(crate) fn why(failed: &Failed) -> String {
     let words = match (failed.stage, error) {
         // The file is there, so what it names on its first line or in its header is not.
         (Stage::Exec, Errno::LIBBAD) => "its interpreter or loader is not in the sandbox".to_owned(),
-        (Stage::HostPaths | Stage::CreatedFiles, Errno::LOOP) => "a symbolic link is in the way of its mount point".to_owned(),
+        (Stage::HostPaths | Stage::CreatedFiles, Errno::LOOP) => {
+            "a symbolic link is in the way of its mount point".to_owned()
+        }
         (Stage::UserNamespace, Errno::NOSPC) => "no more user namespaces (user.max_user_namespaces)".to_owned(),
         _ => plain(error),
     };
