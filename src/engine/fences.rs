@@ -1,7 +1,7 @@
 //! Finds fenced code blocks at the top level of a text, by CommonMark's line rules (protocol 2.1; decisions C-12).
 //!
 //! The raw text is read whatever its mimetype: only what decides whether a line opens or closes a top-level fence is
-//! looked at, which is fences, block quotes, list items and, for the last, paragraphs.
+//! looked at, which is fences, block quotes, list items and, for the last, paragraphs. HTML is text like any other.
 
 /// The contents of each block whose opening may hold a message, in order.
 pub(super) fn message_blocks(text: &str) -> Vec<&str> {
@@ -100,50 +100,98 @@ fn indented(line: &str) -> (usize, &str) {
 
 /// What of CommonMark's containers stands open before a line.
 #[derive(Default)]
-struct Containers {
+struct Containers<'a> {
     /// The column at which the content of the outermost open list item starts.
     item: Option<usize>,
-    /// Whether the line before was text that a plain line would go on with.
+    /// Whether that item has had nothing but its marker: a blank line then closes it.
+    bare: bool,
+    /// Whether the line before was text of a paragraph, at whatever depth, that a plain line would go on with.
     text: bool,
+    /// Whether that text stands in a block quote.
+    quoted: bool,
+    /// A fence open in the item, whose lines are no text.
+    code: Option<Fence<'a>>,
 }
 
-impl Containers {
+impl<'a> Containers<'a> {
     /// Whether the line lies in a block quote or a list item; takes note of it when it does.
-    fn hold(&mut self, line: &str) -> bool {
+    fn hold(&mut self, line: &'a str) -> bool {
         let (columns, rest) = columns(line);
         if rest.is_empty() {
-            self.text = false;
-            return self.item.is_some();
+            let item = self.item.filter(|_| !self.bare);
+            *self = Self { item, code: self.code.take(), ..Self::default() };
+            return item.is_some();
         }
         if self.item.is_some_and(|content| columns >= content) {
-            self.text = true;
+            let indent = columns - self.item.unwrap_or_default();
+            let code = match self.code.take() {
+                Some(fence) if indent <= 3 && fence.is_closed_by(rest) => None,
+                Some(fence) => Some(fence),
+                None if indent <= 3 => Fence::opened_by(rest),
+                None => None,
+            };
+            let text = code.is_none() && is_text(indent, rest, self.text);
+            *self = Self { item: self.item, text, code, ..Self::default() };
             return true;
         }
         if columns <= 3 && rest.starts_with('>') {
-            *self = Self { item: None, text: true };
+            *self = Self { text: is_text(columns, rest, false), quoted: true, ..Self::default() };
             return true;
         }
         if columns <= 3
-            && let Some(content) = list_item(columns, rest, self.text && self.item.is_none())
+            && let Some((content, after)) = list_item(columns, rest, self.text && self.item.is_none() && !self.quoted)
         {
-            *self = Self { item: Some(content), text: true };
+            let (bare, text) = (after.is_empty(), is_text(columns, rest, false));
+            let (padding, content_text) = self::columns(after);
+            let code = Fence::opened_by(content_text).filter(|_| padding <= 4);
+            *self = Self { item: Some(content), bare, text, quoted: false, code };
             return true;
         }
         // A plain line right after an item's text goes on with it, and the item stays open.
-        self.item.is_some()
-            && self.text
-            && Fence::opened_by(line).is_none()
-            && !rest.starts_with('#')
-            && !is_break(rest)
+        self.item.is_some() && self.text && is_text(columns, rest, true)
     }
 
     /// Takes note of a line at the top level that is no fence.
-    fn pass(&mut self, line: &str) {
+    fn pass(&mut self, line: &'a str) {
         let (columns, rest) = columns(line);
-        let indented_code = columns > 3 && !self.text;
-        *self =
-            Self { item: None, text: !rest.is_empty() && !rest.starts_with('#') && !is_break(rest) && !indented_code };
+        // A line of `=` or `-` under a paragraph makes a title of it.
+        let mark = rest.trim_end_matches([' ', '\t']);
+        let is_underline = mark.trim_start_matches('=').is_empty() || mark.trim_start_matches('-').is_empty();
+        let titled = self.text && !self.quoted && columns <= 3 && is_underline;
+        let text = !titled && is_text(columns, rest, self.text);
+        *self = Self { text, quoted: self.quoted && self.text && text, ..Self::default() };
     }
+}
+
+/// Whether what stands at this indentation is text of a paragraph, in whatever quotes and items the line itself opens;
+/// `going_on` when the line before was.
+fn is_text(indent: usize, rest: &str, going_on: bool) -> bool {
+    /// Deeper than this a line's own nesting is no text to anyone, and not worth its time.
+    const DEPTH_MAX: usize = 32;
+    let (mut indent, mut rest, mut going_on) = (indent, rest, going_on);
+    for _ in 0..DEPTH_MAX {
+        if rest.is_empty() {
+            return false;
+        }
+        if indent > 3 {
+            return going_on;
+        }
+        if let Some(quoted) = rest.strip_prefix('>') {
+            (indent, rest) = columns(quoted);
+            indent = indent.saturating_sub(1);
+        } else if let Some((_, after)) = list_item(0, rest, going_on) {
+            let (spaces, content) = columns(after);
+            indent = if spaces > 4 { spaces - 1 } else { 0 };
+            rest = content;
+        } else {
+            let heading = rest.trim_start_matches('#');
+            let hashes = rest.len() - heading.len();
+            let is_heading = (1..=6).contains(&hashes) && (heading.is_empty() || heading.starts_with([' ', '\t']));
+            return !is_heading && !is_break(rest) && Fence::opened_by(rest).is_none();
+        }
+        going_on = false;
+    }
+    false
 }
 
 /// The column of the first character that is neither space nor tab (tab stops of four), and what starts there.
@@ -159,9 +207,9 @@ fn columns(line: &str) -> (usize, &str) {
     (column, "")
 }
 
-/// The column at which the content of a list item starts, if the line begins one. Right after a paragraph only an item
-/// with text, and of an ordered list only number 1, begins.
-fn list_item(indent: usize, rest: &str, after_paragraph: bool) -> Option<usize> {
+/// The column at which the content of a list item starts and what follows its marker, if the line begins one. Right
+/// after a paragraph only an item with text, and of an ordered list only number 1, begins.
+fn list_item(indent: usize, rest: &str, after_paragraph: bool) -> Option<(usize, &str)> {
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let marker = if digits == 0 { 1 } else { digits + 1 };
     let (mark, after) = rest.split_at_checked(marker)?;
@@ -178,7 +226,8 @@ fn list_item(indent: usize, rest: &str, after_paragraph: bool) -> Option<usize> 
         return None;
     }
     // Five or more are one space and indented code; an empty item's content starts one space on.
-    Some(indent + marker + if content.is_empty() || spaces > 4 { 1 } else { spaces })
+    let padding = if content.is_empty() || spaces > 4 { 1 } else { spaces };
+    Some((indent + marker + padding, if content.is_empty() { "" } else { after }))
 }
 
 /// Whether a line is a thematic break: three or more of `-`, `_` or `*`, and white space.

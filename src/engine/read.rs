@@ -119,6 +119,11 @@ fn check_value(path: &str, form: Form, value: &Value) -> Result<(), Fault> {
                 return fault(path, "is not 40 lower-case hex digits");
             }
         }
+        Form::Exactly(number) => {
+            if value.as_u64() != Some(number) {
+                return fault(path, format!("is not {number}"));
+            }
+        }
         Form::Whole(max) => {
             if value.as_u64().is_none_or(|number| number > max) {
                 return fault(path, format!("is not a whole number from 0 to {max}"));

@@ -30,6 +30,8 @@ pub enum Form {
     Login,
     /// All 40 lower-case hex digits.
     CloneCode,
+    /// This whole number.
+    Exactly(u64),
     /// A whole number from 0 to this.
     Whole(u64),
     /// A whole number from 1.

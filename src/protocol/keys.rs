@@ -99,7 +99,7 @@ const NAMES: Form = Form::List(&Form::Name);
 /// Every key, in the order of the protocol's own tables.
 pub const KEYS: &[KeyRow] = &[
     // The envelope. `to` and `re` are asked for by kind: see KINDS.
-    KeyRow::required(Within::Envelope, "ocx", Form::Whole(super::VERSION), "2.1"),
+    KeyRow::required(Within::Envelope, "ocx", Form::Exactly(super::VERSION), "2.1"),
     KeyRow::optional(Within::Envelope, "to", Form::Login, "as KINDS says", "2.1"),
     KeyRow::optional(Within::Envelope, "re", Form::Name, "as KINDS says", "2.1"),
     // run

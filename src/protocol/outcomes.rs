@@ -67,9 +67,6 @@ pub const OUTCOMES: &[OutcomeRow] = &[
     },
 ];
 
-/// What 128 is added to when a signal ended the process, as a shell writes it (protocol 2.12).
-pub const SIGNAL_BASE: u16 = 128;
-
 words! {
     /// What follows `ended`, in this order, each confirmed before the next (decisions C-04).
     Publication { Logs = "logs", Files = "files", Verdict = "verdict", Removal = "removal" }

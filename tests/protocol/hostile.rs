@@ -6,7 +6,7 @@ use ocx::engine::check::Decision;
 use ocx::engine::{message, read, report};
 use serde_json::{Value, json};
 
-use super::support::{World, asking, plain, post, run_id};
+use super::support::{Random, World, asking, plain, post, run_id};
 
 /// Longest that reading one text may take in a debug build on a busy machine; what is not linear takes hours.
 const SLOW: Duration = Duration::from_secs(60);
@@ -84,19 +84,6 @@ fn c_59_no_note_of_a_refusal_can_be_read_as_a_message() {
         assert!(!refusal.note.contains('\n'), "{}", refusal.note);
         let ended = report::Ended::new(report::How::Refused { note: refusal.note });
         assert_eq!(message::find(&report::ended(&run_id(), &ended)).unwrap().kind, "ended");
-    }
-}
-
-/// The next of a sequence that is the same for the same seed (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let mixed = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(mixed).unwrap() % bound
     }
 }
 
@@ -200,7 +187,7 @@ fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
 fn nothing_that_is_read_makes_the_readers_panic() {
     let seed = std::env::var("OCX_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x0c_5eed_u64);
     println!("OCX_SEED={seed}");
-    let mut random = Random(seed.max(1));
+    let mut random = Random::new(seed);
     let mut found = 0;
     for _ in 0..20_000 {
         let text: String = (0..random.below(40)).map(|_| PIECES[random.below(PIECES.len())]).collect();

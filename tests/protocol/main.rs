@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, and its own data is as it wrote it"
 )]
 
+mod commonmark;
 mod examples;
 mod forms;
 mod hostile;

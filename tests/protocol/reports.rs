@@ -85,6 +85,8 @@ fn v2_2_4_03_to_05_what_counts_is_in_its_place_from_the_runs_to() {
     assert_eq!(check::report_counts(&facts(&started, &pat)), Some(Kind::Started));
     assert_eq!(check::report_counts(&facts(&other, &stone)), None);
     assert_eq!(check::report_counts(&facts(&run_itself, &stone)), None);
+    let no_outcome = message(&json!({"ocx": 2, "re": RUN, "ended": {}}));
+    assert_eq!(check::report_counts(&facts(&no_outcome, &stone)), None);
     assert_eq!(check::report_counts(&ReportFacts { from: Some("bob"), ..facts(&ended, &stone) }), None);
     assert_eq!(check::report_counts(&ReportFacts { from: None, ..facts(&ended, &stone) }), None);
     assert_eq!(check::report_counts(&ReportFacts { in_the_runs_place: false, ..facts(&ended, &stone) }), None);

@@ -410,3 +410,29 @@ fn accept(facts: &Facts<'_>, sender: &Sender, run: Run, values: Values) -> Decis
         from_r_alone: sender.holds_r_alone(),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Refusal 6 comes before it while verdicts are not acted on, so [`decide`] cannot show this row yet.
+    #[test]
+    fn v2_2_14_21_a_verdict_needs_check_in() {
+        let content = serde_json::json!({"clone": "c".repeat(40), "objective": "", "of": "trunk",
+            "process": {"user": "builder", "command": ["true"], "verdict": true}});
+        let run = content.as_object().and_then(|content| read::run(content).ok());
+        let refusal = |letters| run.as_ref().map(|run| verdict(run, letters));
+        assert_eq!(refusal("goC4wi"), Some(None));
+        assert!(refusal("goC4w").flatten().is_some_and(|what| what.contains("process.verdict")));
+    }
+
+    #[test]
+    fn a_long_list_of_what_is_not_provided_is_cut() {
+        let steps = vec![serde_json::json!({"step": "files", "of": "trunk", "into": "/x"}); NAMED_MAX + 5];
+        let content = serde_json::json!({"clone": "c".repeat(40), "objective": "", "workspace": steps,
+            "process": {"user": "builder", "command": ["true"]}});
+        let what = content.as_object().and_then(|content| not_provided(&read::run(content).ok()?, content));
+        let what = what.unwrap_or_default();
+        assert!(what.contains("workspace[19] (step files), and 6 more"), "{what}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Who may stop or publish a run, and which reports of it count (protocol 2.3, 2.4, 2.12; decisions C-20, C-37).
 
 use super::{Kind, Message, RunId, Sender};
+use crate::engine::report;
 
 /// The run a readable stop names: empty content and the full hash in `re`. A `to` beside it is not read.
 #[must_use]
@@ -60,7 +61,7 @@ pub fn report_counts(facts: &ReportFacts<'_>) -> Option<Kind> {
     let counts = answers
         && match kind {
             Kind::Started => facts.run_sender.may_send_runs() && facts.run_sender.login.as_deref() != Some(facts.to),
-            Kind::Ended => true,
+            Kind::Ended => report::read_ended(facts.message).is_some(),
             Kind::Run | Kind::Stop | Kind::Publish | Kind::Question | Kind::Decision => false,
         };
     counts.then_some(kind)
