@@ -38,14 +38,25 @@ const GROUPS: u64 = 0x00E0_0000 / 8;
 /// The accounts of a `ROOT` that is not [`SERVICE_ROOT`]: numbers with no name, the same for the same path.
 #[must_use]
 pub fn derive(root: &Path) -> Accounts {
-    // FNV-1a: any even spread does, and this one is ten lines shorter than a dependency.
+    let group = u32::try_from(spread(root) % GROUPS).unwrap_or(0);
+    let account = |n: u32| Account { uid: FIRST + group * 8 + n, gid: FIRST + group * 8 + n };
+    Accounts { node: account(0), run: account(1), open: account(2), cell: account(3), server: account(4) }
+}
+
+/// The name of the cgroup that holds a `ROOT`'s runs, in each hierarchy (decisions C-96): a trial's never meets a
+/// service's.
+#[must_use]
+pub fn cgroup_name(root: &Path) -> String {
+    format!("ocx-{:016x}", spread(root))
+}
+
+/// FNV-1a: any even spread does, and this one is ten lines shorter than a dependency.
+fn spread(root: &Path) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in root.as_os_str().as_bytes() {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
-    let group = u32::try_from(hash % GROUPS).unwrap_or(0);
-    let account = |n: u32| Account { uid: FIRST + group * 8 + n, gid: FIRST + group * 8 + n };
-    Accounts { node: account(0), run: account(1), open: account(2), cell: account(3), server: account(4) }
+    hash
 }
 
 #[cfg(test)]
