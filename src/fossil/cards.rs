@@ -22,8 +22,32 @@ pub(super) enum Kind {
     Ticket { id: String },
 }
 
+/// Why an artifact tells no message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotRead {
+    /// A file attached to a ticket, which Fossil lists among ticket changes.
+    Attachment,
+    /// What Fossil would not have listed, or more than is read.
+    Broken(&'static str),
+}
+
+impl NotRead {
+    pub(super) fn why(&self) -> &'static str {
+        match self {
+            Self::Attachment => "an attachment",
+            Self::Broken(why) => why,
+        }
+    }
+}
+
+impl From<&'static str> for NotRead {
+    fn from(why: &'static str) -> Self {
+        Self::Broken(why)
+    }
+}
+
 /// Reads the cards of `artifact`, or says why they are none of a post or ticket change.
-pub(super) fn read(artifact: &[u8]) -> Result<Told, &'static str> {
+pub(super) fn read(artifact: &[u8]) -> Result<Told, NotRead> {
     let (mut root, mut answers, mut title, mut author, mut edits) = (None, None, None, None, None);
     let (mut text, mut ticket, mut remark, mut more_remark) = (None, None, None, None);
     let mut rest = artifact;
@@ -43,7 +67,7 @@ pub(super) fn read(artifact: &[u8]) -> Result<Told, &'static str> {
             "W" => {
                 let size: usize = words.next().and_then(|n| n.parse().ok()).ok_or("a W card without a size")?;
                 if size > TEXT_MAX {
-                    return Err("a text that is too large");
+                    return Err("a text that is too large".into());
                 }
                 let body = rest.get(..size).ok_or("a W card cut short")?;
                 rest = rest.get(size..).and_then(|rest| rest.strip_prefix(b"\n")).ok_or("a W card without an end")?;
@@ -54,25 +78,27 @@ pub(super) fn read(artifact: &[u8]) -> Result<Told, &'static str> {
                 match plain(name).as_str() {
                     "icomment" => once(&mut remark, value)?,
                     "+icomment" => once(&mut more_remark, value)?,
+                    "title" => once(&mut title, value)?,
                     _ => {}
                 }
             }
             "D" | "N" | "Z" => {}
-            _ => return Err("a card that posts and ticket changes do not have"),
+            "A" => return Err(NotRead::Attachment),
+            _ => return Err("a card that posts and ticket changes do not have".into()),
         }
     }
     let kind = match (ticket, text.is_some()) {
         (Some(id), false) => Kind::Ticket { id },
         (None, true) => Kind::Forum { root, answers },
-        _ => return Err("neither a post nor a ticket change"),
+        _ => return Err("neither a post nor a ticket change".into()),
     };
     let text = match (text, remark, more_remark) {
         (Some(text), None, None) | (None, Some(text), None) | (None, None, Some(text)) => text,
         (None, None, None) => String::new(),
-        _ => return Err("more than one text"),
+        _ => return Err("more than one text".into()),
     };
     if text.len() > TEXT_MAX {
-        return Err("a text that is too large");
+        return Err("a text that is too large".into());
     }
     Ok(Told { kind, title, text, author: author.unwrap_or_default(), edits })
 }

@@ -52,7 +52,14 @@ fn read(answer: &Answer, after: u64) -> Result<Bell, String> {
         return Err("not a chat answer".to_owned());
     }
     // Messages hold what people wrote; nothing of them is read but the number.
-    let value: Value = serde_json::from_str(&answer.text).map_err(|error| format!("not a chat answer: {error}"))?;
+    let value: Value = match serde_json::from_str(&answer.text) {
+        Ok(value) => value,
+        // A message that is no JSON must not silence the bell for good: go on after the first.
+        Err(error) => {
+            let first = first_number(&answer.text).filter(|first| *first > after);
+            return first.map(Bell::Highest).ok_or_else(|| format!("not a chat answer: {error}"));
+        }
+    };
     let items = value.get("msgs").and_then(Value::as_array).ok_or("not a chat answer: no msgs")?;
     let mut highest = after;
     for item in items {
@@ -64,6 +71,19 @@ fn read(answer: &Answer, after: u64) -> Result<Bell, String> {
         highest = highest.max(number);
     }
     Ok(Bell::Highest(highest))
+}
+
+/// The number of the first message, which comes before all that anyone wrote.
+fn first_number(text: &str) -> Option<u64> {
+    let digits: String = text
+        .trim_start()
+        .strip_prefix("{\"msgs\":[")?
+        .trim_start()
+        .strip_prefix("{\"msgid\":")?
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    digits.parse().ok()
 }
 
 #[cfg(test)]
@@ -89,6 +109,12 @@ mod tests {
         assert_eq!(bell("{\"msgs\":[\n\n]}"), Ok(7));
         assert_eq!(bell(r#"{"msgs":[{"msgid":9,"xmsg":"\u0000"},{"msgid":8}]}"#), Ok(9));
         assert!(bell(r#"{"msgs":[{"isError":true,"xfrom":null,"xmsg":"not allowed"}]}"#).is_err());
+        assert_eq!(
+            bell("{\"msgs\":[\n{\"msgid\":9,\"xmsg\":\"\u{1}\"},{\"msgid\":999}]}"),
+            Ok(9),
+            "a control character"
+        );
+        assert!(bell("{\"msgs\":[\n{\"msgid\":7,\"xmsg\":\"\u{1}\"}]}").is_err(), "nothing new");
         assert!(bell("<html>").is_err());
         assert!(bell(r#"{"msgs":[{"msgid":"9"}]}"#).is_err());
     }

@@ -193,7 +193,7 @@ fn login_cookie(set: &str) -> Option<String> {
     let pair = set.split(';').next()?.trim();
     let (name, value) = pair.split_once('=')?;
     let usable = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && b != b',');
-    (name.starts_with("fossil-") && usable).then(|| pair.to_owned())
+    (name.starts_with("fossil-") && name != "fossil-goto" && usable).then(|| pair.to_owned())
 }
 
 /// The value of the first input named csrf, written by Fossil as `name="csrf" value="…"` or with single quotes.

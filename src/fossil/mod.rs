@@ -1,8 +1,9 @@
 //! The only code that speaks to Fossil: its pages over HTTP, its program, and a clone's file through SQLite.
 //!
 //! Nothing here decides what a message means. Facts about Fossil that the code depends on are named beside it; they
-//! were tried with Fossil 2.21 (the lowest version the tests pass with) and, where they differ, read in later sources.
+//! were tried with Fossil 2.21, the lowest version the tests pass with, and 2.26.
 
+pub mod blob;
 mod cards;
 pub mod chat;
 pub mod clone;
@@ -12,6 +13,7 @@ pub mod listing;
 pub mod login;
 pub mod post;
 pub mod program;
+mod pull;
 pub mod receipt;
 pub mod store;
 mod tool;

@@ -94,12 +94,15 @@ impl Session {
 
     fn post(&self, path: &str, page: Page, fields: &[(&str, &str)]) -> Posted {
         let mut last = String::new();
+        let mut most = 2 * LOCKED_WAIT_MIN;
         for _ in 0..LOCKED_TRIES {
             match self.post_once(path, page, fields) {
                 Posted::NotStored { why, again: Again::AtOnce } => last = why,
                 done @ (Posted::Stored { .. } | Posted::NotStored { .. } | Posted::Unknown { .. }) => return done,
             }
-            std::thread::sleep(jitter(LOCKED_WAIT_MIN, LOCKED_WAIT_MAX));
+            // Short at first: most locks are one other post long.
+            std::thread::sleep(jitter(LOCKED_WAIT_MIN, most));
+            most = (most * 2).min(LOCKED_WAIT_MAX);
         }
         Posted::NotStored { why: format!("{last}, {LOCKED_TRIES} tries"), again: Again::Later }
     }
@@ -188,7 +191,7 @@ fn stored(page: Page, path: &str) -> Option<Posted> {
 
 /// Two first posts at once in a young repository also meet `table forumpost already exists`.
 fn is_locked(text: &str) -> bool {
-    text.contains("database is locked") || text.contains("already exists")
+    text.contains("database is locked") || text.contains("forumpost already exists")
 }
 
 /// The session was renewed by another client since our token was read: nothing was stored.

@@ -10,18 +10,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
-use sha1::Digest as _;
 
-use super::cards::{self, Kind};
-use super::delta;
+use super::blob::{CHAIN_MAX, checked, signed, unsigned};
+use super::cards::{self, Kind, NotRead};
 use super::program::Program;
 
 /// Longest wait for a writer that is committing.
 pub const BUSY_WAIT: Duration = Duration::from_secs(10);
-/// Largest artifact read, in bytes.
-pub const ARTIFACT_MAX: usize = 64 << 20;
-/// Longest chain of deltas followed.
-pub const CHAIN_MAX: usize = 10_000;
 /// Longest wait for `fossil info`, which mends what a killed writer left.
 pub const MEND_WAIT: Duration = Duration::from_secs(60);
 
@@ -90,7 +85,7 @@ pub struct Arrival {
     pub rid: u64,
     /// Where it stands.
     pub place: Place,
-    /// A thread's title, when it carries one.
+    /// The title of a thread's first post, or of a ticket in a change that sets it.
     pub title: Option<String>,
     /// The whole text of the post, or the remark of the ticket change (empty when it has none).
     pub text: String,
@@ -194,7 +189,8 @@ impl CloneFile {
             for row in rows {
                 let (rid, rcvid, hash) = row?;
                 match arrival(db, rid, rcvid, &hash)? {
-                    Ok(arrival) => arrivals.read.push(arrival),
+                    Ok(Some(arrival)) => arrivals.read.push(arrival),
+                    Ok(None) => {}
                     Err(why) => arrivals.unreadable.push(Unreadable { hash, why }),
                 }
             }
@@ -202,10 +198,11 @@ impl CloneFile {
         })
     }
 
-    /// One post or ticket change by its full hash; `None` when it has not come or is something else.
+    /// One post or ticket change by its full hash; `None` when it has not come, is something else or is damaged
+    /// (which `artifact` tells apart).
     ///
     /// # Errors
-    /// When the file cannot be read or the artifact is damaged.
+    /// When the file cannot be read.
     pub fn message(&self, hash: &str) -> Result<Option<Arrival>, StoreError> {
         self.read(|db| {
             let found = db
@@ -214,7 +211,7 @@ impl CloneFile {
                 })
                 .optional()?;
             let Some((rid, rcvid)) = found else { return Ok(None) };
-            Ok(arrival(db, rid, rcvid, hash)?.ok())
+            Ok(arrival(db, rid, rcvid, hash)?.ok().flatten())
         })
     }
 
@@ -338,27 +335,25 @@ fn wants_mending(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
 }
 
-fn unsigned(row: &rusqlite::Row<'_>, at: usize) -> Result<u64, rusqlite::Error> {
-    let value: i64 = row.get(at)?;
-    u64::try_from(value).map_err(|_negative| rusqlite::Error::IntegralValueOutOfRange(at, value))
-}
-
-fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
 fn has_table(db: &Connection, name: &str) -> Result<bool, rusqlite::Error> {
     db.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = ?1)", [name], |row| row.get(0))
 }
 
-fn arrival(db: &Connection, rid: u64, rcvid: u64, hash: &str) -> Result<Result<Arrival, String>, rusqlite::Error> {
+/// The message at `rid`; `Ok(None)` for what Fossil lists beside messages, `Err` with why it cannot be read.
+fn arrival(
+    db: &Connection,
+    rid: u64,
+    rcvid: u64,
+    hash: &str,
+) -> Result<Result<Option<Arrival>, String>, rusqlite::Error> {
     let bytes = match checked(db, rid, hash)? {
         Ok(bytes) => bytes,
         Err(why) => return Ok(Err(why)),
     };
     let told = match cards::read(&bytes) {
         Ok(told) => told,
-        Err(why) => return Ok(Err(why.to_owned())),
+        Err(NotRead::Attachment) => return Ok(Ok(None)),
+        Err(NotRead::Broken(why)) => return Ok(Err(why.to_owned())),
     };
     let place = match told.kind {
         Kind::Forum { root, answers } => Place::Thread {
@@ -376,7 +371,7 @@ fn arrival(db: &Connection, rid: u64, rcvid: u64, hash: &str) -> Result<Result<A
         Kind::Ticket { id } => Place::Ticket { id },
     };
     let (title, text, author, edits) = (told.title, told.text, told.author, told.edits);
-    Ok(Ok(Arrival { hash: hash.to_owned(), rcvid, rid, place, title, text, author, edits }))
+    Ok(Ok(Some(Arrival { hash: hash.to_owned(), rcvid, rid, place, title, text, author, edits })))
 }
 
 /// Follows P cards to the version that edits none.
@@ -389,7 +384,7 @@ fn first_version(db: &Connection, edited: &str) -> Result<Result<String, String>
             .optional()?;
         let Some(rid) = rid else { return Ok(Err(format!("edits {hash}, which has not come"))) };
         let told = match checked(db, rid, &hash)? {
-            Ok(bytes) => cards::read(&bytes).map_err(str::to_owned),
+            Ok(bytes) => cards::read(&bytes).map_err(|why| why.why().to_owned()),
             Err(why) => Err(why),
         };
         match told {
@@ -402,83 +397,4 @@ fn first_version(db: &Connection, edited: &str) -> Result<Result<String, String>
         }
     }
     Ok(Err("edits itself".to_owned()))
-}
-
-/// The artifact at `rid`, whose bytes have the hash it is named by.
-fn checked(db: &Connection, rid: u64, hash: &str) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
-    let bytes = match content(db, rid)? {
-        Ok(bytes) => bytes,
-        Err(why) => return Ok(Err(why)),
-    };
-    let is = match hash.len() {
-        64 => hex(&sha3::Sha3_256::digest(&bytes)),
-        40 => hex(&sha1::Sha1::digest(&bytes)),
-        _ => return Ok(Err("its name is no hash".to_owned())),
-    };
-    Ok(if is == hash { Ok(bytes) } else { Err(format!("its bytes have another hash, {is}")) })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Inflates the artifact at `rid`, following its deltas.
-fn content(db: &Connection, rid: u64) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
-    let mut source = db.prepare_cached("SELECT srcid FROM delta WHERE rid = ?1")?;
-    let mut chain = vec![rid];
-    let mut seen = HashSet::from([rid]);
-    let mut at = rid;
-    while let Some(from) = source.query_row([signed(at)], |row| unsigned(row, 0)).optional()? {
-        if !seen.insert(from) {
-            return Ok(Err("a delta of itself".to_owned()));
-        }
-        if chain.len() >= CHAIN_MAX {
-            return Ok(Err(format!("a chain of more than {CHAIN_MAX} deltas")));
-        }
-        chain.push(from);
-        at = from;
-    }
-    let mut bytes: Option<Vec<u8>> = None;
-    for rid in chain.into_iter().rev() {
-        let piece = match inflated(db, rid)? {
-            Ok(piece) => piece,
-            Err(why) => return Ok(Err(format!("row {rid}: {why}"))),
-        };
-        bytes = Some(match bytes {
-            None => piece,
-            Some(source) => match delta::apply(&source, &piece, ARTIFACT_MAX) {
-                Ok(whole) => whole,
-                Err(why) => return Ok(Err(format!("row {rid}: its delta {}", why.0))),
-            },
-        });
-    }
-    Ok(bytes.ok_or_else(|| "nothing to read".to_owned()))
-}
-
-/// One row's bytes: a 4-byte length, then a zlib stream of just that length.
-fn inflated(db: &Connection, rid: u64) -> Result<Result<Vec<u8>, String>, rusqlite::Error> {
-    let mut statement = db.prepare_cached("SELECT length(content), size FROM blob WHERE rid = ?1")?;
-    let sizes: Option<(Option<i64>, i64)> =
-        statement.query_row([signed(rid)], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let Some((Some(stored), _)) = sizes.filter(|(_, size)| *size >= 0) else {
-        return Ok(Err("it has not come".to_owned()));
-    };
-    // Compressed bytes are never much more than plain ones.
-    if usize::try_from(stored).map_or(true, |stored| stored > ARTIFACT_MAX + 4096) {
-        return Ok(Err(format!("larger than {ARTIFACT_MAX} bytes")));
-    }
-    let mut statement = db.prepare_cached("SELECT content FROM blob WHERE rid = ?1")?;
-    let content: Vec<u8> = statement.query_row([signed(rid)], |row| row.get(0))?;
-    let Some((length, stream)) = content.split_first_chunk::<4>() else {
-        return Ok(Err("stored without its length".to_owned()));
-    };
-    let length = u32::from_be_bytes(*length) as usize;
-    if length > ARTIFACT_MAX {
-        return Ok(Err(format!("larger than {ARTIFACT_MAX} bytes")));
-    }
-    Ok(match miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(stream, length) {
-        Ok(bytes) if bytes.len() == length => Ok(bytes),
-        Ok(_) => Err("stored with another length".to_owned()),
-        Err(error) => Err(format!("cannot be inflated: {error}")),
-    })
 }

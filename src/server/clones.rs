@@ -15,6 +15,8 @@ use super::cgi::{BAD, Caller, FORBIDDEN, Stop, UNAVAILABLE, only_keys};
 
 /// Most clones listed; the one not seen for the longest goes.
 pub(super) const LISTED_MAX: usize = 1000;
+/// Most clones listed for one login, so that one user cannot push out the others' lines.
+pub(super) const LISTED_PER_LOGIN: usize = 20;
 /// Longest host or release name, in bytes.
 pub(super) const NAME_MAX: usize = 255;
 /// Longest wait for another caller's write.
@@ -38,6 +40,12 @@ pub(super) fn answer(repository: &Path, caller: &Caller, question: &Map<String, 
     if !question.is_empty() {
         let line = line(caller, question)?;
         list.retain(|old| old.get("login") != line.get("login") || old.get("clone") != line.get("clone"));
+        let own = |old: &Value| old.get("login") == line.get("login");
+        if list.iter().filter(|old| own(old)).count() >= LISTED_PER_LOGIN
+            && let Some(oldest) = list.iter().position(own)
+        {
+            list.remove(oldest);
+        }
         list.push(line);
         list.drain(..list.len().saturating_sub(LISTED_MAX));
         write(&folder, &file, &list).map_err(failed)?;

@@ -95,6 +95,8 @@ pub(super) fn open(repository: &Path) -> Result<Connection, Stop> {
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         )?;
         db.busy_timeout(BUSY_WAIT)?;
+        // One snapshot for the whole answer, and one wait for a writer instead of one a name.
+        db.execute_batch("BEGIN")?;
         Ok(db)
     };
     open().map_err(|error: rusqlite::Error| busy(&error))

@@ -9,6 +9,7 @@ use crate::lab::{Lab, WAIT, hash};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_post_wakes_a_waiter", a_post_wakes_a_waiter),
+    ("no_title_silences_the_bell", no_title_silences_the_bell),
     ("an_empty_answer_is_an_answer", an_empty_answer_is_an_answer),
     ("a_user_without_chat_is_told_so", a_user_without_chat_is_told_so),
 ];
@@ -38,6 +39,27 @@ fn a_post_wakes_a_waiter() {
     bob.new_ticket("t", "y");
     repository::end_session(&lab.repository, "lab-1").unwrap();
     assert!(listener.chat_wait(at + 1, WAIT).unwrap() > at + 1);
+}
+
+fn no_title_silences_the_bell() {
+    let lab = Lab::new();
+    repository::set(&lab.repository, &[("chat-poll-timeout", "1")]).unwrap();
+    let listener = lab.session("lab-1");
+    let bob = lab.session("bob");
+    listener.chat_wait(0, WAIT).unwrap();
+    let control: String = (1u8..32).map(char::from).collect();
+    for title in [
+        control.as_str(),
+        "\u{7f}\u{80}\u{85}\u{2028}\u{feff}",
+        "\"}]}, \\ \\u d \\ud800 \\x",
+        "</script><!--",
+        "\u{10ffff}",
+    ] {
+        let at = listener.chat_wait(0, WAIT).unwrap();
+        hash(bob.new_thread(title, "x"));
+        let rung = listener.chat_wait(at, WAIT).unwrap();
+        assert!(rung > at && rung < 1000, "{title:?}: {rung}");
+    }
 }
 
 fn an_empty_answer_is_an_answer() {

@@ -11,6 +11,8 @@ use std::time::Duration;
 pub(crate) enum Then {
     /// These bytes, and the end of the connection.
     Say(Vec<u8>),
+    /// These bytes, and then nothing for as long as the client waits.
+    Stall(Vec<u8>),
     /// Nothing, for as long as the client waits.
     Nothing,
 }
@@ -69,7 +71,10 @@ fn serve(mut stream: TcpStream, then: &Then, count: &AtomicU32) {
     };
     match then {
         Then::Say(bytes) => drop(stream.write_all(bytes)),
-        Then::Nothing => {
+        Then::Stall(_) | Then::Nothing => {
+            if let Then::Stall(bytes) = then {
+                stream.write_all(bytes).unwrap();
+            }
             stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             drop(stream.read(&mut [0]));
         }

@@ -14,7 +14,8 @@ use rusqlite::{Connection, OpenFlags};
 
 pub(crate) const WAIT: Duration = Duration::from_secs(60);
 /// Login, password, letters. The passwords hold what a URL, a form or a shell would read otherwise.
-pub(crate) const USERS: [(&str, &str, &str); 6] = [
+pub(crate) const USERS: [(&str, &str, &str); 7] = [
+    ("appender", "append", "oc"),
     ("lab-1", "p:@/ %w&'\"é", "goC4wrn"),
     ("bob", "bob pw", "go34wnrR"),
     ("pusher", "push", "gioC"),
@@ -114,7 +115,12 @@ impl Lab {
         let page = http.get("/tktnew", Some(&cookie), WAIT).unwrap().text;
         let csrf = page.split("name=\"csrf\" value=\"").nth(1).or(page.split("name='csrf' value='").nth(1));
         fields.push(("csrf", csrf.and_then(|rest| rest.split(['"', '\'']).next()).unwrap_or("")));
-        http.post(path, Some(&cookie), Body::Form(&fields), WAIT).unwrap()
+        loop {
+            let answer = http.post(path, Some(&cookie), Body::Form(&fields), WAIT).unwrap();
+            if answer.status != 400 || !answer.text.contains("database is locked") {
+                return answer;
+            }
+        }
     }
 
     pub(crate) fn cookie(&self, login: &str) -> String {

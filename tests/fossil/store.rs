@@ -33,7 +33,13 @@ fn edited(lab: &Lab, post: &str, fields: &[(&str, &str)]) -> String {
     let mut all = vec![("fpid", post), ("edit", "1"), ("mimetype", "text/x-markdown"), ("submit", "Submit")];
     all.extend_from_slice(fields);
     let answer = lab.form("bob", "/forume2", &all);
-    answer.location.unwrap_or_else(|| panic!("{}", answer.text)).rsplit('/').next().unwrap().to_owned()
+    answer
+        .location
+        .unwrap_or_else(|| panic!("{}: {}", answer.status, answer.text))
+        .rsplit('/')
+        .next()
+        .unwrap()
+        .to_owned()
 }
 
 /// A repository with a chain of edits, replies and tickets, pulled into a clone.
@@ -119,6 +125,7 @@ fn remarks() {
     let clone = CloneFile::open(&lab.clone_as("lab-1", "c.fossil"), &lab.program).unwrap();
     let mut arrivals = clone.arrivals(0, u64::MAX).unwrap().read;
     arrivals.sort_by_key(|arrival| arrival.text.len());
+    assert_eq!(arrivals[2].title.as_deref(), Some("t"));
     let texts: Vec<&str> = arrivals.iter().map(|arrival| arrival.text.as_str()).collect();
     assert_eq!(texts, ["", "second", text]);
     assert!(arrivals.iter().all(|arrival| arrival.place == Place::Ticket { id: id.clone() }));

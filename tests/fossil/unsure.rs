@@ -43,6 +43,12 @@ fn cut_short() {
         assert!(matches!(posted, Posted::Unknown { .. }), "{half:?}: {posted:?}");
         assert_eq!(fake.asked.load(Ordering::Relaxed), 1);
     }
+    for half in ["", "HTTP/1.0 302 Moved\r\nLocation: /forumpost/", "HTTP/1.0 200 OK\r\nContent-Length: 500\r\n\r\nxx"]
+    {
+        let fake = Fake::start(Then::Stall(half.as_bytes().to_vec()));
+        let posted = session(&fake).reply(HASH, "x");
+        assert!(matches!(posted, Posted::Unknown { .. }), "{half:?} and a stall: {posted:?}");
+    }
     // The control: a redirect whose body is cut is a whole answer.
     let fake = Fake::start(Then::Say(
         format!("HTTP/1.0 302 Moved\r\nLocation: /forumpost/{HASH}\r\nContent-Length: 500\r\n\r\nxx").into_bytes(),
