@@ -1,7 +1,5 @@
 //! Starts a clone's lane: its passwords, its clone, its threads.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -9,6 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
+use supervisor::wire::frame;
 use supervisor::wire::message::{Reply, Request};
 use supervisor::wire::plan::Provides;
 
@@ -55,9 +54,10 @@ pub fn lane(
         say(&format!("lane {project}: its passwords file is not to be had: {:?}; it is not served", answer.reply));
         return Ok(());
     };
-    let mut text = String::new();
-    let read = File::from(fd).take(PASSWORDS_BYTES_MAX).read_to_string(&mut text).map_err(|error| error.to_string());
-    let passwords: Passwords = match read.and_then(|_| serde_json::from_str(&text).map_err(|error| error.to_string())) {
+    // Sealed, and read from its start: the offset is shared with the supervisor, which left it at the end.
+    let read = frame::read_sealed(&fd, PASSWORDS_BYTES_MAX).map_err(|error| error.to_string());
+    let parsed = read.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
+    let passwords: Passwords = match parsed {
         Ok(passwords) => passwords,
         Err(why) => {
             say(&format!("lane {project}: its passwords file: {why}; it is not served"));
