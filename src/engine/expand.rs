@@ -102,13 +102,15 @@ pub struct Expander<'a> {
     workspace_at: Option<&'a str>,
     /// How many bytes may still be made: a short run can name a long value ten thousand times.
     left_bytes: usize,
+    /// Whether something was longer than that.
+    too_long: bool,
 }
 
 impl<'a> Expander<'a> {
     /// Expands with these values, to at most `bytes_max` bytes in all.
     #[must_use]
     pub fn new(values: &'a Values, workspace_at: Option<&'a str>, bytes_max: usize) -> Self {
-        Self { values, workspace_at, left_bytes: bytes_max }
+        Self { values, workspace_at, left_bytes: bytes_max, too_long: false }
     }
 
     /// The string with its values in place, as `reads` says.
@@ -152,8 +154,24 @@ impl<'a> Expander<'a> {
         out
     }
 
+    /// How many bytes may still be made.
+    #[must_use]
+    pub fn left_bytes(&self) -> usize {
+        self.left_bytes
+    }
+
+    /// Whether anything was too long, so that what [`Self::expand_known`] answered may be as written.
+    #[must_use]
+    pub fn was_too_long(&self) -> bool {
+        self.too_long
+    }
+
     fn keep(&mut self, text: &str, mut out: String) -> Result<String, Unexpanded> {
-        self.left_bytes = self.left_bytes.checked_sub(text.len()).ok_or(Unexpanded::TooLong)?;
+        let Some(left_bytes) = self.left_bytes.checked_sub(text.len()) else {
+            self.too_long = true;
+            return Err(Unexpanded::TooLong);
+        };
+        self.left_bytes = left_bytes;
         out.push_str(text);
         Ok(out)
     }

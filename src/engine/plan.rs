@@ -46,24 +46,16 @@ pub fn keep_stdout_when(accepted: &Accepted) -> StdoutWhen {
     accepted.run().process.keep.stdout_when
 }
 
-/// The steps of a run that no refusal holds for.
-pub(super) fn lay_out_steps(run: &Run, values: &Values) -> Vec<Step> {
-    let mut steps = Vec::new();
-    for asked in run.workspace.iter().flatten() {
-        match asked {
-            StepAsked::Directory { at, .. } => {
-                let at = Expander::new(values, None, usize::MAX).expand_known(at, Reads::Host);
-                steps.push(Step::Directory { at: normalised(&at).unwrap_or(at) });
-            }
-            // Not carried out by this release: refusal 6 came first.
-            StepAsked::Password
-            | StepAsked::Clone { .. }
-            | StepAsked::Checkout { .. }
-            | StepAsked::Files { .. }
-            | StepAsked::Unknown { .. } => {}
+/// The steps of a run that no refusal holds for, at their places. Those this release does not carry out are not among
+/// them: refusal 6 came first.
+pub(super) fn lay_out_steps(run: &Run, places: &[Option<String>]) -> Vec<Step> {
+    let directory = |(asked, place): (&StepAsked, &Option<String>)| match (asked, place) {
+        (StepAsked::Directory { .. }, Some(at)) => {
+            Some(Step::Directory { at: normalised(at).unwrap_or_else(|| at.clone()) })
         }
-    }
-    steps
+        _ => None,
+    };
+    run.workspace.iter().flatten().zip(places).filter_map(directory).collect()
 }
 
 /// The launch of a run, every string with its values in place.

@@ -59,13 +59,16 @@ fn hostile_sizes_are_answered_quickly() {
 fn a_run_as_large_as_a_block_may_be_is_decided_quickly() {
     let mut many_steps = plain();
     many_steps["workspace"] = json!(vec![json!({"step": "directory", "at": "$$root$$/a"}); 20_000]);
+    let mut doubling = plain();
+    doubling["workspace"] = json!(vec![json!({"step": "directory", "at": "$$workspace$$$$workspace$$/a"}); 15_000]);
+    doubling["workspace"][0]["at"] = json!("$$root$$/a");
     let mut many_values = plain();
     many_values["process"]["command"] = json!(["x", "$$run$$".repeat(140_000)]);
     let mut many_marks = plain();
     many_marks["process"]["command"] = json!(["x", "$".repeat(900_000)]);
     let mut many_paths = plain();
     many_paths["sandbox"]["read_only"] = json!(vec!["$$workspace$$/a"; 45_000]);
-    for content in [many_steps, many_values, many_marks, many_paths] {
+    for content in [many_steps, doubling, many_values, many_marks, many_paths] {
         let started = Instant::now();
         let decision = World::new().decide(&content);
         assert!(!matches!(decision, Decision::Wait(_) | Decision::Stopped));

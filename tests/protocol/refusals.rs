@@ -291,6 +291,27 @@ fn v2_2_7_18_and_19_a_directory_is_strictly_within_the_root() {
 }
 
 #[test]
+fn a_steps_place_is_read_with_what_stands_before_it() {
+    let steps = json!([
+        {"step": "directory", "at": "$$root$$/a"},
+        {"step": "directory", "at": "$$workspace$$/b"}
+    ]);
+    let accepted = World::new().accepts(&with(plain(), "/workspace", steps));
+    let places: Vec<_> =
+        ["a", "a/b"].map(|place| json!({"directory": {"at": format!("/var/lib/ocx/workspaces/{place}")}})).into();
+    assert_eq!(serde_json::to_value(accepted.steps()).unwrap(), json!(places));
+    assert_eq!(accepted.plan().workspace.as_deref(), Some("/var/lib/ocx/workspaces/a/b"));
+}
+
+#[test]
+fn paths_too_long_to_be_looked_at_are_refused_to_r_by_1() {
+    let long = format!("/usr/{}", "$$run$$".repeat(60_000));
+    let content = with(isolated(), "/sandbox/read_only/0", json!(long));
+    World::from(r_user("pat")).refuses(&content, 1, "too long");
+    World::new().refuses(&content, 6, "larger than");
+}
+
+#[test]
 fn v2_2_7_20_a_directory_meets_no_workspace_in_care() {
     let world = World { workspaces_in_care: vec!["/var/lib/ocx/workspaces/a/b".to_owned()], ..World::new() };
     let at = |at: &str| with(plain(), "/workspace/0/at", json!(at));

@@ -239,12 +239,12 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     let Some(sender) = facts.sender else { return Decision::Wait("the server has not said who sent the run") };
     let content = &facts.message.content;
     let asked = read::run(content);
-    let known = asked.as_ref().map(|run| known_values(facts, run)).unwrap_or_default();
+    let known = asked.as_ref().map(|run| look_ahead(facts, run)).unwrap_or_default();
 
-    if let Some(what) = sender::refusal(facts, sender, asked.as_ref().ok(), &known) {
+    if let Some(what) = sender::refusal(facts, sender, asked.as_ref().ok(), &known.values) {
         return refuse(refusals::SENDER, &what);
     }
-    let run = match asked.and_then(|run| form::refusal(&run, &known).map_or(Ok(run), Err)) {
+    let run = match asked.and_then(|run| form::refusal(&run, &known.values).map_or(Ok(run), Err)) {
         Ok(run) => run,
         Err(fault) => return refuse(refusals::FORM, &fault.to_string()),
     };
@@ -265,6 +265,10 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     if let Some(what) = not_provided(&run, content) {
         return refuse(refusals::NOT_PROVIDED, &what);
     }
+    let (steps, launch) = match lay_out(facts.run, &run, &known) {
+        Ok(laid_out) => laid_out,
+        Err(what) => return refuse(refusals::NOT_PROVIDED, &what),
+    };
     if let Some(what) = paths::refusal(&run, &known, facts.workspaces_in_care) {
         return refuse(refusals::PATH, &what);
     }
@@ -274,11 +278,26 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     if sender.holds_r_alone() && facts.other_r_run_in_care {
         return Decision::Wait("another run from a user holding R alone is in care");
     }
-    accept(facts, sender, run, known)
+    Decision::Accept(Box::new(Accepted {
+        id: facts.run.clone(),
+        run,
+        values: known.values,
+        steps,
+        plan: launch,
+        from_r_alone: sender.holds_r_alone(),
+    }))
 }
 
-/// Every value that is known before anything is made: OCX's own, and the places steps will set.
-fn known_values(facts: &Facts<'_>, run: &Run) -> Values {
+/// What is known of a run before anything is made.
+#[derive(Debug, Default)]
+struct Known {
+    /// OCX's own values, and the places steps will set; of several steps that set one, the last.
+    values: Values,
+    /// The place each step names, read with what stands before it; nothing for a step that names none.
+    places: Vec<Option<String>>,
+}
+
+fn look_ahead(facts: &Facts<'_>, run: &Run) -> Known {
     let host = facts.host;
     let mut values: Values = [
         (ValueName::Root, host.root.as_str()),
@@ -293,22 +312,30 @@ fn known_values(facts: &Facts<'_>, run: &Run) -> Values {
     .into_iter()
     .map(|(name, value)| (name, value.to_owned()))
     .collect();
+    let mut places = Vec::new();
+    let mut left_bytes = EXPANDED_BYTES_MAX;
     for asked in run.workspace.iter().flatten() {
         let (kind, place) = match asked {
             StepAsked::Directory { at, .. } => (StepKind::Directory, at),
             StepAsked::Clone { into } => (StepKind::Clone, into),
             StepAsked::Checkout { into, .. } => (StepKind::Checkout, into),
             StepAsked::Files { into, .. } => (StepKind::Files, into),
-            StepAsked::Password | StepAsked::Unknown { .. } => continue,
+            StepAsked::Password | StepAsked::Unknown { .. } => {
+                places.push(None);
+                continue;
+            }
         };
-        let place = Expander::new(&values, None, EXPANDED_BYTES_MAX).expand_known(place, Reads::Host);
+        let mut expander = Expander::new(&values, None, left_bytes);
+        let place = expander.expand_known(place, Reads::Host);
+        left_bytes = expander.left_bytes();
+        places.push(Some(place.clone()));
         let place = forms::normalised(&place).unwrap_or(place);
         // A step's places are those of its paths; the check-in's hash is learned when the step is carried out.
         for name in step(kind).sets.iter().filter(|name| **name != ValueName::Checkin) {
             values.insert(*name, place.clone());
         }
     }
-    values
+    Known { values, places }
 }
 
 /// Longest all strings of a run may become with values in place, in bytes; a plan could not cross with more.
@@ -375,40 +402,26 @@ fn verdict(run: &Run, clone_user_letters: &str) -> Option<String> {
         .then(|| "process.verdict: the clone's user lacks i, Check-In, on the server".to_owned())
 }
 
-fn accept(facts: &Facts<'_>, sender: &Sender, run: Run, values: Values) -> Decision {
-    let too_long = || {
-        let what = format!("the run with its values in place is larger than {PLAN_BYTES_MAX} bytes");
-        Decision::Refuse(Refusal::new(refusals::NOT_PROVIDED, &what))
-    };
-    let launch = match plan::lay_out(facts.run, &run, &values, EXPANDED_BYTES_MAX) {
-        Ok(launch) => launch,
-        Err(Unexpanded::TooLong) => return too_long(),
-        // `unset` found every name set; one that is not after all is the same fault.
-        Err(Unexpanded::Unset(name)) => {
-            return Decision::Refuse(Refusal::new(refusals::UNSET, &format!("{} is not set", shown(&name))));
-        }
-    };
+/// What the supervisor will be asked, or why it cannot be carried to it: refusal 6.
+fn lay_out(id: &RunId, run: &Run, known: &Known) -> Result<(Vec<Step>, LaunchPlan), String> {
+    let too_large = || format!("the run with its values in place is larger than {PLAN_BYTES_MAX} bytes");
+    let launch = plan::lay_out(id, run, &known.values, EXPANDED_BYTES_MAX).map_err(|why| match why {
+        Unexpanded::TooLong => too_large(),
+        // What only a step sets that is not carried out was refused before, with the step.
+        Unexpanded::Unset(name) => format!("the value {}", shown(&name)),
+    })?;
     let size = serde_json::to_vec(&launch).map_or(u64::MAX, |json| u64::try_from(json.len()).unwrap_or(u64::MAX));
     if size > PLAN_BYTES_MAX {
-        return too_long();
+        return Err(too_large());
     }
-    if plan::first_line_of(facts.run, &run.objective).len() > FIRST_LINE_BYTES_MAX {
-        let what = format!("objective: the first line of STDIN is larger than {FIRST_LINE_BYTES_MAX} bytes");
-        return Decision::Refuse(Refusal::new(refusals::NOT_PROVIDED, &what));
+    if plan::first_line_of(id, &run.objective).len() > FIRST_LINE_BYTES_MAX {
+        return Err(format!("objective: the first line of STDIN is larger than {FIRST_LINE_BYTES_MAX} bytes"));
     }
-    let steps = plan::lay_out_steps(&run, &values);
+    let steps = plan::lay_out_steps(run, &known.places);
     if serde_json::to_vec(&steps).map_or(usize::MAX, |json| json.len()) > STEPS_BYTES_MAX {
-        let what = format!("workspace: its steps are larger than {STEPS_BYTES_MAX} bytes");
-        return Decision::Refuse(Refusal::new(refusals::NOT_PROVIDED, &what));
+        return Err(format!("workspace: its steps are larger than {STEPS_BYTES_MAX} bytes"));
     }
-    Decision::Accept(Box::new(Accepted {
-        id: facts.run.clone(),
-        run,
-        values,
-        steps,
-        plan: launch,
-        from_r_alone: sender.holds_r_alone(),
-    }))
+    Ok((steps, launch))
 }
 
 #[cfg(test)]

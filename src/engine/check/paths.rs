@@ -1,16 +1,15 @@
 //! Refusal 7, as far as text alone shows it; what links lead to, the supervisor's policy sees.
 
-use super::{EXPANDED_BYTES_MAX, Expander, Reads, Run, StepAsked, ValueName, Values, forms, shown};
+use super::{EXPANDED_BYTES_MAX, Expander, Known, Reads, Run, StepAsked, ValueName, forms, shown};
 
 /// The path at fault, if there is one.
-pub(super) fn refusal(run: &Run, known: &Values, workspaces_in_care: &[String]) -> Option<String> {
-    let mut expander = Expander::new(known, workspace_at(run), EXPANDED_BYTES_MAX);
-    let root = known.get(&ValueName::Root).map_or("/", String::as_str);
-    for (index, step) in run.workspace.iter().flatten().enumerate() {
-        let StepAsked::Directory { at, .. } = step else { continue };
-        let at = expander.expand_known(at, Reads::Host);
-        let key = format!("workspace[{index}].at {}", shown(&at));
-        let Some(place) = forms::normalised(&at).filter(|place| forms::is_below(place, root)) else {
+pub(super) fn refusal(run: &Run, known: &Known, workspaces_in_care: &[String]) -> Option<String> {
+    let mut expander = Expander::new(&known.values, workspace_at(run), EXPANDED_BYTES_MAX);
+    let root = known.values.get(&ValueName::Root).map_or("/", String::as_str);
+    for (index, (step, at)) in run.workspace.iter().flatten().zip(&known.places).enumerate() {
+        let (StepAsked::Directory { .. }, Some(at)) = (step, at) else { continue };
+        let key = format!("workspace[{index}].at {}", shown(at));
+        let Some(place) = forms::normalised(at).filter(|place| forms::is_below(place, root)) else {
             return Some(format!("{key} is not within {}", shown(root)));
         };
         let meets =

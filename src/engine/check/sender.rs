@@ -36,12 +36,18 @@ fn isolation_of_raw(facts: &Facts<'_>) -> Option<String> {
     devices.is_some_and(|devices| !devices.is_empty()).then(|| "sandbox.devices names devices".to_owned())
 }
 
+/// What was not looked at whole is not allowed.
+const TOO_LONG: &str = "its paths are too long with their values in place";
+
 fn isolation(facts: &Facts<'_>, run: &Run, known: &Values) -> Option<String> {
     let mut expander = Expander::new(known, paths::workspace_at(run), EXPANDED_BYTES_MAX);
     for (key, path, reads) in every_path(run) {
         if forms::climbs(path) || forms::climbs(&expander.expand_known(path, reads)) {
             return Some(format!("{key} {} has a .. part", shown(path)));
         }
+    }
+    if expander.was_too_long() {
+        return Some(TOO_LONG.to_owned());
     }
     for (index, step) in run.workspace.iter().flatten().enumerate() {
         match step {
@@ -116,6 +122,9 @@ fn above_ceiling(run: &Run, known: &Values, ceiling: &Ceiling) -> Option<String>
         if !is_within(&path, ceiling.write.iter().chain(&workspace)) {
             return refused(format!("sandbox.read_write[{index}]"), &path);
         }
+    }
+    if expander.was_too_long() {
+        return Some(TOO_LONG.to_owned());
     }
     for (index, home) in sandbox.homes.iter().enumerate() {
         if !ceiling.homes.contains(home) {
