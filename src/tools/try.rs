@@ -154,8 +154,10 @@ fn follow(trial: &mut Trial, asked: &Asked, seconds: &mut Seconds, teller: &mut 
     let note = content.get("note").and_then(Value::as_str).map(|note| format!(": {note}")).unwrap_or_default();
     teller.event(&harmless(&format!("ended on the server: {outcome}{exit}{note}")));
     if outcome == "exited" {
-        let log = trial.wait_for(asked, "log", LOG_WAIT)?;
-        teller.event(&format!("kept log on the server: {}", short(&log.hash)));
+        teller.event(&match trial.wait_log(asked, LOG_WAIT)? {
+            Some(log) => format!("kept log on the server: {}", short(&log.hash)),
+            None => String::from("no kept log: the process printed nothing"),
+        });
     }
     Ok(())
 }
@@ -232,7 +234,9 @@ fn judge(result: &Value) -> Result<(), Trouble> {
     let has = |key: &str| result.get(key).filter(|value| !value.is_null());
     match (has("outcome").and_then(Value::as_str), has("exit").and_then(Value::as_i64)) {
         (Some("exited"), Some(0)) if has("stdout").is_some() => Ok(()),
-        (Some("exited"), Some(0)) => Err(Trouble::stopped("the run ended exited 0, but printed nothing to keep")),
+        (Some("exited"), Some(0)) => {
+            Err(Trouble::stopped("the run ended exited 0, but printed nothing, so the server has no log of it"))
+        }
         (Some(outcome), Some(exit)) => Err(Trouble::stopped(format!("the run ended {outcome} {exit}"))),
         (Some(outcome), None) => {
             let note = has("note").and_then(Value::as_str).unwrap_or("no note");

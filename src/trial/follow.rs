@@ -75,6 +75,25 @@ impl Trial {
         })
     }
 
+    /// Waits until the run's kept log is on the server, or the run is settled without one: it printed nothing.
+    ///
+    /// # Errors
+    /// As [`Trial::wait_for`].
+    pub fn wait_log(&mut self, asked: &Asked, wait: Duration) -> Result<Option<Entry>, Trouble> {
+        self.wait(&format!("the kept log of run {}", asked.short()), wait, |trial| {
+            // In this order: a run is settled only once everything of it is on the server.
+            let settled = trial.settled(asked);
+            let log = trial.thread(asked)?.into_iter().skip(1).find(|entry| entry.kind == "log");
+            Ok(if log.is_some() || settled { Some(log) } else { None })
+        })
+    }
+
+    /// Whether a run that was launched is no longer in care.
+    fn settled(&self, asked: &Asked) -> bool {
+        // Absent until the first run is settled.
+        fs::read_to_string(self.layout.launched()).is_ok_and(|text| text.contains(&asked.run))
+    }
+
     /// Looks until something is there.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! What a trial needs of the host, looked at before anything is made.
 
 use std::ffi::OsStr;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use super::Trouble;
@@ -20,7 +19,7 @@ pub const PROGRAMS: &[&str] = &["ocx", "ocx-supervisor"];
 ///
 /// # Errors
 /// The first thing that is not as a trial needs it; nothing was made.
-pub fn check(programs: &Path, place: &Path, port: Option<u16>) -> Result<(), Trouble> {
+pub fn check(programs: &Path, place: &Path) -> Result<(), Trouble> {
     if !rustix::process::geteuid().is_root() {
         return Err(Trouble::stopped(
             "a trial needs root, for ocx-supervisor makes namespaces, mounts and cgroups: type `sudo ocx try`, or from \
@@ -38,8 +37,7 @@ pub fn check(programs: &Path, place: &Path, port: Option<u16>) -> Result<(), Tro
     }
     fossil()?;
     namespaces()?;
-    space(place)?;
-    port.map_or(Ok(()), free_port)
+    space(place)
 }
 
 fn fossil() -> Result<(), Trouble> {
@@ -108,13 +106,6 @@ fn space(place: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Whether anything listens there; what is free now may be taken a moment later, which serving then says itself.
-fn free_port(port: u16) -> Result<(), Trouble> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(drop).map_err(|e| {
-        Trouble::stopped(format!("port {port} of 127.0.0.1 is taken ({e}); `--port` names another, or leave it out"))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,15 +117,5 @@ mod tests {
         assert_eq!(version("This is fossil version 3.0 [x]"), Some((3, 0)));
         assert!((2, 9) < FOSSIL_MIN && (3, 0) > FOSSIL_MIN);
         assert_eq!(version("fossil: command not found"), None);
-    }
-
-    #[test]
-    fn a_taken_port_is_told_and_a_free_one_is_not() -> std::io::Result<()> {
-        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = taken.local_addr()?.port();
-        assert!(free_port(port).is_err_and(|e| e.to_string().contains(&format!("port {port}"))));
-        drop(taken);
-        assert!(free_port(port).is_ok());
-        Ok(())
     }
 }

@@ -55,6 +55,11 @@ impl Layout {
     pub fn release(&self) -> PathBuf {
         self.dir.join("opt/releases/trial")
     }
+    /// Runs that were launched and are settled, a line each (decisions C-101).
+    #[must_use]
+    pub fn launched(&self) -> PathBuf {
+        self.root().join("care/launched")
+    }
     /// What the supervisor, and the node below it, say.
     #[must_use]
     pub fn log(&self) -> PathBuf {

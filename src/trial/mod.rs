@@ -73,7 +73,7 @@ impl Trial {
             None => beside_this_program()?,
         };
         let place = setup.dir.clone().unwrap_or_else(std::env::temp_dir);
-        host::check(&programs, &place, setup.port)?;
+        host::check(&programs, &place)?;
         let layout = layout::make(setup.dir.as_deref(), &programs)?;
         let passwords = Passwords::new()?;
         // From here on dropping the trial removes the directory, whatever fails.

@@ -8,7 +8,7 @@ use ::supervisor::wire::accounts::Account;
 use super::accounts::{SETUP, USERS, User};
 use super::children::Named;
 use super::{Trial, Trouble, sweep};
-use crate::server::{self, ServerUser, Serving, repository};
+use crate::server::{self, ServerUser, Serving, ServingError, repository};
 
 /// How long a kept server has after TERM; it has nothing to finish.
 const SERVER_WAIT: Duration = Duration::from_secs(2);
@@ -69,7 +69,14 @@ impl Trial {
             Some(server::serving::Account { uid, gid }),
             &self.layout.dir.join("server.log"),
         )
-        .map_err(|e| Trouble::stopped(e.to_string()))?;
+        .map_err(|e| match e {
+            ServingError::PortTaken(port) => Trouble::stopped(format!(
+                "port {port} of 127.0.0.1 is taken; `--port` names another, and without it a free one is found"
+            )),
+            ServingError::NotStarted(_) | ServingError::Ended(_) | ServingError::Silent => {
+                Trouble::stopped(e.to_string())
+            }
+        })?;
         self.url = serving.url();
         self.setup = self.session(SETUP)?;
         self.server = Some(Server::Ours(serving));
