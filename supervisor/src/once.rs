@@ -128,7 +128,7 @@ fn run(arguments: &[String]) -> Result<(u8, Option<String>), Trouble> {
     };
     let cgroup = cgroup.as_ref();
     let launching = launch::start(checked, streams, cgroup.map(|it| &it.0), &host)?;
-    Watching::new(launching, &signals, &plan, cgroup.map(|it| &it.0))?.to_the_end()
+    Watching::new(launching, &signals, &plan, cgroup.map(|it| &it.0))?.watch()
 }
 
 /// FILE and the account, from the command line.
@@ -258,6 +258,8 @@ struct Watching<'a> {
     /// The wall's deadline, then the grace's.
     timer: OwnedFd,
     listener: Listener,
+    /// The cell has closed its status pipe.
+    silent: bool,
     ended: Option<(Ended, u64)>,
     ending: Option<Ending>,
 }
@@ -273,8 +275,17 @@ impl<'a> Watching<'a> {
         // The boot clock cannot be set and goes on while the machine sleeps.
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
             .map_err(trouble)?;
-        let watching =
-            Self { cell, signals, plan, cgroup, timer, listener: Listener::default(), ended: None, ending: None };
+        let watching = Self {
+            cell,
+            signals,
+            plan,
+            cgroup,
+            timer,
+            listener: Listener::default(),
+            silent: false,
+            ended: None,
+            ending: None,
+        };
         if let Some(seconds) = plan.limits.wall_s {
             watching.arm(Duration::from_secs(seconds)).map_err(trouble)?;
         }
@@ -287,12 +298,13 @@ impl<'a> Watching<'a> {
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).map(|_| ())
     }
 
-    fn to_the_end(mut self) -> Result<(u8, Option<String>), Trouble> {
+    fn watch(mut self) -> Result<(u8, Option<String>), Trouble> {
         loop {
             let oom = self.cgroup.and_then(RunCgroup::oom_fd);
             let mut waiting = vec![
                 PollFd::new(&self.cell.pidfd, PollFlags::IN),
-                PollFd::new(&self.cell.status, PollFlags::IN),
+                // At its end it would be ready for ever: then the cell's own end alone is waited for.
+                PollFd::new(if self.silent { &self.cell.pidfd } else { &self.cell.status }, PollFlags::IN),
                 PollFd::new(self.signals, PollFlags::IN),
                 PollFd::new(&self.timer, PollFlags::IN),
             ];
@@ -339,8 +351,16 @@ impl<'a> Watching<'a> {
     /// Hears what the cell says; its own failure ends this command.
     fn listen(&mut self) -> Result<(), Trouble> {
         let mut bytes = [0; sandbox::status::MESSAGE_BYTES_MAX];
-        while let Ok(count @ 1..) = rustix::io::read(&self.cell.status, &mut bytes) {
-            self.listener.hear(bytes.get(..count).unwrap_or_default());
+        loop {
+            match rustix::io::read(&self.cell.status, &mut bytes) {
+                Ok(0) => {
+                    self.silent = true;
+                    break;
+                }
+                Ok(count) => self.listener.hear(bytes.get(..count).unwrap_or_default()),
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
         }
         let garbled = |_| Trouble::own("init", "it said what no cell says");
         while let Some(said) = self.listener.next_said().map_err(garbled)? {

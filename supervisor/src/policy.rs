@@ -70,13 +70,6 @@ pub(crate) struct CheckedPlan {
     pub(super) missing: Option<String>,
 }
 
-impl CheckedPlan {
-    /// The plan itself.
-    pub(crate) const fn plan(&self) -> &LaunchPlan {
-        &self.plan
-    }
-}
-
 /// Checks a plan of the node's.
 ///
 /// # Errors

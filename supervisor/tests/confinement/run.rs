@@ -179,10 +179,6 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub(crate) fn signal(&self, signal: rustix::process::Signal) -> Result<(), Failed> {
         let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw).ok_or("no pid")?;
         rustix::process::kill_process(pid, signal)?;
