@@ -1,11 +1,11 @@
 //! OCX: the protocol process, the tools and the server's side.
 #![forbid(unsafe_code)]
 
-pub mod tools;
-pub mod fossil;
-pub mod server;
 pub mod engine;
-pub mod protocol;
+pub mod fossil;
 pub mod node;
+pub mod protocol;
+pub mod server;
 pub mod step;
+pub mod tools;
 pub mod trial;

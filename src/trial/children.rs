@@ -13,6 +13,9 @@ pub const TERM_WAIT: Duration = Duration::from_secs(15);
 /// How long a process has to go after KILL; the kernel needs none, a busy machine a little.
 pub const KILL_WAIT: Duration = Duration::from_secs(5);
 
+/// A wait looks up this often.
+const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
 /// One process, told apart from any later one of the same number by when it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,34 +49,32 @@ impl Named {
         path.is_ok_and(|path| path.file_name().is_some_and(|name| name == program))
     }
 
-    /// TERM, a wait, KILL, a wait. True once it is gone (or is a zombie, which only its parent can take).
+    /// TERM, a wait that ends when it `hurries`, KILL, a wait. True once it is gone (or is a zombie, which only its
+    /// parent can take).
     #[must_use]
-    pub fn end(self, grace: Duration) -> bool {
+    pub fn end(self, grace: Duration, hurries: impl Fn() -> bool) -> bool {
         let Some(fd) = self.open() else { return true };
         if !grace.is_zero() {
             // ESRCH, the only failure root meets here: it went in the meantime.
-            if rustix::process::pidfd_send_signal(&fd, Signal::TERM).is_err() || gone(&fd, grace) {
+            if rustix::process::pidfd_send_signal(&fd, Signal::TERM).is_err() || gone(&fd, grace, hurries) {
                 return true;
             }
         }
-        rustix::process::pidfd_send_signal(&fd, Signal::KILL).is_err() || gone(&fd, KILL_WAIT)
+        rustix::process::pidfd_send_signal(&fd, Signal::KILL).is_err() || gone(&fd, KILL_WAIT, || false)
     }
 }
 
-/// Waits until a process has ended, at most so long.
-fn gone(fd: &OwnedFd, wait: Duration) -> bool {
+/// Waits until a process has ended, at most so long, and no longer once it hurries.
+fn gone(fd: &OwnedFd, wait: Duration, hurries: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + wait;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return false,
+        match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&SLICE)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) => return true,
-            Err(rustix::io::Errno::INTR) => {}
             Err(_) => return false,
+        }
+        if hurries() || Instant::now() >= deadline {
+            return false;
         }
     }
 }
@@ -125,13 +126,29 @@ mod tests {
     use std::process::Command;
 
     #[test]
+    fn a_hurry_ends_the_grace() {
+        let mut child = Command::new("sh")
+            .args(["-c", "trap '' TERM; echo; sleep 60"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Its first line says that it no longer heeds TERM.
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let named = Named::now(child.id()).unwrap();
+        let start = Instant::now();
+        assert!(named.end(Duration::from_secs(60), || true));
+        assert!(start.elapsed() < Duration::from_secs(30));
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn the_process_named_is_ended_and_one_with_another_start_is_not() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let named = Named::now(child.id()).unwrap();
         let stranger = Named { start: named.start + 1, ..named };
-        assert!(stranger.end(Duration::ZERO));
+        assert!(stranger.end(Duration::ZERO, || false));
         assert!(child.try_wait().unwrap().is_none(), "a stranger of the same number was ended");
-        assert!(named.end(Duration::from_secs(1)));
+        assert!(named.end(Duration::from_secs(1), || false));
         assert!(!child.wait().unwrap().success());
     }
 }

@@ -1,38 +1,49 @@
-//! Ctrl-C and TERM: the first asks for an orderly end, a second ends at once.
+//! Ctrl-C and TERM: the first asks for an orderly end, a second for an end at once, a third leaves things as they are.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use super::Trouble;
 
-/// Exit code after a second Ctrl-C: what a shell says of one.
-const FORCED: i32 = 130;
+/// Exit code after a third: what a shell says of a program ended by Ctrl-C.
+const LEFT: i32 = 130;
 
-/// Whether a person asked for the end.
+/// How often a person asked for the end.
 #[derive(Debug, Clone, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<AtomicU32>);
 
 impl Interrupt {
-    /// From here on the signals are noted, not obeyed; a second one ends the program as it stands.
+    /// From here on the signals are counted, not obeyed, in a thread of their own.
     ///
     /// # Errors
     /// As `sigaction(2)` fails.
     pub fn watch() -> Result<Self, Trouble> {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the first signal finds the flag down, and only then raises it.
-            signal_hook::flag::register_conditional_shutdown(signal, FORCED, Arc::clone(&flag))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-                .map_err(|e| Trouble::at("watching for Ctrl-C", e))?;
-        }
-        Ok(Self(flag))
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| Trouble::at("watching for Ctrl-C", e))?;
+        let count = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&count);
+        std::thread::spawn(move || {
+            for _ in &mut signals {
+                if counted.fetch_add(1, Ordering::Relaxed) >= 2 {
+                    #[expect(clippy::exit, reason = "whoever asks three times wants no more waiting")]
+                    std::process::exit(LEFT);
+                }
+            }
+        });
+        Ok(Self(count))
     }
 
     /// # Errors
     /// [`Trouble::Interrupted`] once asked.
     pub fn check(&self) -> Result<(), Trouble> {
-        if self.0.load(Ordering::Relaxed) { Err(Trouble::Interrupted) } else { Ok(()) }
+        if self.0.load(Ordering::Relaxed) == 0 { Ok(()) } else { Err(Trouble::Interrupted) }
+    }
+
+    /// Whether no grace is to be given.
+    #[must_use]
+    pub fn hurries(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= 2
     }
 }

@@ -190,7 +190,7 @@ impl Trial {
     fn take_away(&mut self) -> Result<(), Trouble> {
         let mut left = Vec::new();
         // The supervisor first: it ends its runs in order, and the node may still post.
-        if self.supervisor.take().is_some_and(|process| !process.end(TERM_WAIT)) {
+        if self.supervisor.take().is_some_and(|process| !process.end(TERM_WAIT, || self.interrupt.hurries())) {
             left.push(String::from("ocx-supervisor"));
         }
         if self.server.take().is_some_and(|server| !server.end()) {

@@ -28,7 +28,7 @@ impl Server {
                 serving.stop();
                 true
             }
-            Self::Kept(named) => named.end(SERVER_WAIT),
+            Self::Kept(named) => named.end(SERVER_WAIT, || false),
         }
     }
 }

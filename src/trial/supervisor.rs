@@ -42,8 +42,8 @@ impl Process {
     }
 
     /// TERM, a wait, KILL; then its exit is taken.
-    pub(super) fn end(mut self, grace: Duration) -> bool {
-        let gone = self.named.end(grace);
+    pub(super) fn end(mut self, grace: Duration, hurries: impl Fn() -> bool) -> bool {
+        let gone = self.named.end(grace, hurries);
         if let Some(child) = self.child.as_mut().filter(|_| gone) {
             drop(child.wait());
         }
@@ -83,7 +83,7 @@ impl Trial {
     /// # Errors
     /// When it stays.
     pub fn kill_supervisor(&mut self) -> Result<(), Trouble> {
-        match self.supervisor.take().map(|process| process.end(Duration::ZERO)) {
+        match self.supervisor.take().map(|process| process.end(Duration::ZERO, || false)) {
             None | Some(true) => Ok(()),
             Some(false) => Err(Trouble::stopped("the supervisor did not go after KILL")),
         }
@@ -104,7 +104,7 @@ impl Trial {
         if node.is_empty() {
             return Err(Trouble::stopped("no protocol process runs"));
         }
-        if node.iter().all(|process| process.end(Duration::ZERO)) {
+        if node.iter().all(|process| process.end(Duration::ZERO, || false)) {
             Ok(())
         } else {
             Err(Trouble::stopped("the protocol process did not go after KILL"))

@@ -56,7 +56,9 @@ fn ids_cited_look_like_ids() {
 #[test]
 fn control_a_mistyped_id_is_found() {
     let faults = |text: &str| bad_ids(&Source { path: "a.rs".into(), text: text.into() }).len();
-    for good in ["V2-2.1-08", "V2-2.14-05.", "V2-2.14", "C-86, C-104", "CASE-29c", "C-60..C-68", "V1-8.2-04", "UTC-8bit"] {
+    for good in
+        ["V2-2.1-08", "V2-2.14-05.", "V2-2.14", "C-86, C-104", "CASE-29c", "C-60..C-68", "V1-8.2-04", "UTC-8bit"]
+    {
         assert_eq!(faults(good), 0, "{good}");
     }
     for bad in [concat!("V2-", "2.1-8"), concat!("C-", "1043"), concat!("C-", "7"), concat!("CASE-", "291")] {

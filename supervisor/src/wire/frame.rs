@@ -106,12 +106,8 @@ pub fn receive(socket: BorrowedFd<'_>) -> Result<Frame, FrameError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FRAME_DESCRIPTORS_MAX + 1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let message = loop {
-        match rustix::net::recvmsg(
-            socket,
-            &mut [IoSliceMut::new(&mut bytes)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        ) {
+        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        {
             Ok(message) => break message,
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -155,8 +151,9 @@ pub fn seal(name: &str, bytes: &[u8]) -> std::io::Result<OwnedFd> {
 }
 
 /// What makes a memfd's bytes its reader's to trust.
-const SEALS: SealFlags =
-    SealFlags::from_bits_retain(SealFlags::SEAL.bits() | SealFlags::SHRINK.bits() | SealFlags::GROW.bits() | SealFlags::WRITE.bits());
+const SEALS: SealFlags = SealFlags::from_bits_retain(
+    SealFlags::SEAL.bits() | SealFlags::SHRINK.bits() | SealFlags::GROW.bits() | SealFlags::WRITE.bits(),
+);
 
 /// Reads a sealed memfd whole; seals and size are checked first (decisions C-113).
 ///
