@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::fossil::Program;
 use crate::fossil::http::{Base, Http};
@@ -115,7 +115,8 @@ impl Serving {
             .current_dir(repository.parent().unwrap_or(Path::new("/")));
         command.stdin(Stdio::null());
         command.stdout(out.try_clone().map_err(not_started)?).stderr(out.try_clone().map_err(not_started)?);
-        // A group of its own, so that a terminal's Ctrl-C reaches only the one who cleans up in order.
+        // A group of its own: to end its children with it, and so that a terminal's Ctrl-C reaches only the one who
+        // cleans up in order.
         command.process_group(0);
         if let Some(account) = account {
             command.uid(account.uid).gid(account.gid);
@@ -158,7 +159,7 @@ impl Serving {
         self.child.id()
     }
 
-    /// Ends it. A child of it that answers a long poll may live on until that answer (`chat-poll-timeout`).
+    /// Ends it and its children; a request being answered ends unanswered, and what it wrote half is rolled back.
     pub fn stop(mut self) {
         self.end();
     }
@@ -167,10 +168,10 @@ impl Serving {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
-        // Not yet reaped, so the number is still this child's.
+        // Its group, so that no child goes on answering a long poll. Not yet reaped, so the number is still this child's.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // If it cannot be told, it is killed below.
-            kill_process(pid, Signal::TERM).ok();
+            kill_process_group(pid, Signal::TERM).ok();
         }
         let deadline = Instant::now() + STOP_WAIT;
         while Instant::now() < deadline {

@@ -17,6 +17,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("clones_are_listed_and_kept", clones_are_listed),
     ("eight_hosts_list_at_once_and_none_is_lost", eight_hosts),
     ("a_taken_port_is_told", a_taken_port),
+    ("a_stopped_server_leaves_no_process", a_stopped_server_leaves_no_process),
+    ("the_ocx_program_is_the_extension", the_ocx_program_is_the_extension),
     ("a_server_runs_as_the_account_it_is_given", as_an_account),
 ];
 
@@ -191,4 +193,49 @@ fn as_an_account() {
     session.chat_wait(0, WAIT).unwrap();
     std::thread::sleep(Duration::from_millis(10));
     serving.stop();
+}
+
+/// Processes of a group, by /proc.
+fn in_group(group: u32) -> usize {
+    let stat = |entry: std::io::Result<fs::DirEntry>| fs::read_to_string(entry.ok()?.path().join("stat")).ok();
+    let group = group.to_string();
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(stat)
+        // After the name in parentheses: state, parent, group.
+        .filter(|stat| stat.rsplit(')').next().unwrap().split_whitespace().nth(2) == Some(group.as_str()))
+        .count()
+}
+
+fn a_stopped_server_leaves_no_process() {
+    let lab = Lab::new();
+    let log = lab.dir.join("second.log");
+    let serving = Serving::start(&lab.program, &lab.repository, 0, &lab.extroot, None, &log).unwrap();
+    let session = ocx::fossil::Session::new(&serving.url(), "lab-1", Lab::password("lab-1")).unwrap();
+    session.sign_in().unwrap();
+    let group = serving.pid();
+    std::thread::scope(|scope| {
+        let poll = scope.spawn(|| session.chat_wait(0, WAIT));
+        let deadline = std::time::Instant::now() + WAIT;
+        while in_group(group) < 2 && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(in_group(group) >= 2, "the server and its child that waits");
+        serving.stop();
+        assert!(matches!(poll.join().unwrap(), Err(FossilError::NoAnswer { .. })));
+    });
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while in_group(group) > 0 {
+        assert!(std::time::Instant::now() < deadline, "a child lives on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn the_ocx_program_is_the_extension() {
+    let lab = Lab::new();
+    install(&lab.extroot, std::path::Path::new(env!("CARGO_BIN_EXE_ocx"))).unwrap();
+    let post = crate::lab::hash(lab.session("bob").new_thread("t", "x"));
+    let receipts =
+        lab.session("lab-1").receipt(&Ask { artifacts: std::slice::from_ref(&post), high: true, ..Ask::default() }).unwrap();
+    assert_eq!(receipts.artifacts[&post].as_ref().unwrap().from.as_deref(), Some("bob"));
 }
