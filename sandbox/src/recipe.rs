@@ -66,8 +66,10 @@ pub struct Facts<'a> {
     pub devices: Vec<Shown>,
     /// `homes`.
     pub homes: Vec<Shown>,
-    /// The system call filter.
+    /// The system call filter of the process.
     pub filter: &'a [u8],
+    /// The system call filter of the init.
+    pub init_filter: &'a [u8],
 }
 
 /// A text that cannot cross to the kernel, by field: it holds a zero byte.
@@ -189,6 +191,8 @@ fn stays_link(confinement: &Confinement, entries: &[Entry<'_>], entry: &Entry<'_
 fn build(confinement: &Confinement, facts: &Facts<'_>) -> Result<Vec<Op>, ZeroByte> {
     let mut ops: Vec<Op> = facts.groups.iter().map(|it| Op::JoinGroup { procs: *it }).collect();
     ops.extend([
+        // First of all: mount points are made with the account's rights, and in its user namespace it is too late.
+        Op::NoGroups {},
         Op::CgroupNamespace {},
         Op::Session {},
         Op::Keyring {},
@@ -234,8 +238,6 @@ fn build(confinement: &Confinement, facts: &Facts<'_>) -> Result<Vec<Op>, ZeroBy
             ops.push(Op::Loopback {});
         }
     }
-    // In the user namespace groups can no longer be dropped.
-    ops.push(Op::NoGroups {});
     Ok(ops)
 }
 
@@ -335,6 +337,7 @@ pub fn confined(
         // A change of ids clears it, so it comes last; the lifeline is the means that counts.
         init.push(Op::EndWithParent { parent: 0 });
     }
+    init.push(Op::Filter { program: facts.init_filter.to_vec() });
     Ok(Recipe {
         fds: facts.fds.clone(),
         status: facts.status,

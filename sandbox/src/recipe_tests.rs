@@ -45,6 +45,7 @@ fn facts() -> Facts<'static> {
         devices: Vec::new(),
         homes: Vec::new(),
         filter: &[0; 16],
+        init_filter: &[0; 8],
     }
 }
 
@@ -73,6 +74,7 @@ fn an_ordinary_run_in_words() {
     assert_eq!(
         words(&recipe.build),
         [
+            "no groups",
             "cgroup namespace",
             "session of its own",
             "keyring of its own",
@@ -89,7 +91,6 @@ fn an_ordinary_run_in_words() {
             "read-only root",
             "host name 3f2a91c07b",
             "loopback up",
-            "no groups",
         ]
     );
     assert_eq!(
@@ -116,7 +117,15 @@ fn an_ordinary_run_in_words() {
     assert_eq!((inner.uid, inner.gid), ([1000, 900], [1000, 901]));
     assert_eq!(
         words(&inner.init),
-        ["bounding set 0", "ids 902:903", "capabilities 0", "no new privileges", "undumpable", "ends with its parent",]
+        [
+            "bounding set 0",
+            "ids 902:903",
+            "capabilities 0",
+            "no new privileges",
+            "undumpable",
+            "ends with its parent",
+            "filter of 1 instructions",
+        ]
     );
 }
 

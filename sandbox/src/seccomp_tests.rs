@@ -85,3 +85,13 @@ fn a_set_id_mode_is_denied_only_where_it_is_read() {
     assert_eq!(here(libc::SYS_openat, [0, 0, 0o101, 0o4755, 0, 0]), eperm);
     assert_eq!(here(libc::SYS_openat, [0, 0, 0, 0o4755, 0, 0]), ALLOW); // no file is made: the mode is any register's rest
 }
+
+#[test]
+fn an_init_may_do_what_it_does_and_nothing_else() {
+    let program = init_filter();
+    for call in 0..600_u32 {
+        let expected = if INIT.contains(&i64::from(call)) { ALLOW } else { KILL };
+        assert_eq!(answer(&program, NATIVE, call, [0; 6]), expected, "call {call}");
+    }
+    assert_eq!(answer(&program, 0x4000_0003, 0, [0; 6]), KILL);
+}

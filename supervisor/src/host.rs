@@ -30,8 +30,10 @@ pub(crate) struct Host {
     pub(crate) landlock_abi: u32,
     /// Whether user namespaces can be made.
     pub(crate) user_namespaces: bool,
-    /// The system call filter of every run.
+    /// The system call filter of every run's process.
     pub(crate) filter: Vec<u8>,
+    /// The system call filter of every sandbox's init.
+    pub(crate) init_filter: Vec<u8>,
 }
 
 impl Host {
@@ -59,6 +61,7 @@ impl Host {
             landlock_abi: sandbox::sys::landlock_abi(),
             user_namespaces: user_namespaces(),
             filter: sandbox::seccomp::filter(),
+            init_filter: sandbox::seccomp::init_filter(),
         })
     }
 }

@@ -148,6 +148,7 @@ pub(crate) fn start(
         devices: given.trees(&checked.devices)?,
         homes: given.trees(&checked.homes)?,
         filter: &host.filter,
+        init_filter: &host.init_filter,
         fds: given.numbers(),
     };
     let process = &checked.plan.process;

@@ -117,6 +117,12 @@ fn nothing_left() -> Result<(), Failed> {
 }
 
 fn init_is_safe() -> Result<(), Failed> {
+    let status = "grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/1/status | tr -s '\t' ' '";
+    let came = Run::sh(status).run()?.exits(0)?;
+    let none = "0000000000000000";
+    // Its account has no name inside.
+    let expected = format!("Uid: 65534 65534 65534 65534\nCapEff: {none}\nCapBnd: {none}\nNoNewPrivs: 1\nSeccomp: 2\n");
+    came.prints(&expected)?;
     let script = "kill -9 1; kill -TERM 1; cat /proc/1/environ /proc/1/maps; readlink /proc/1/exe; ls /proc/1/fd; echo still here";
     let came = Run::sh(script).with("/sandbox/uid", json!(0)).with("/sandbox/gid", json!(0)).run()?.exits(0)?;
     came.prints("still here\n")?.says("not permitted")?.says("Permission denied")?;

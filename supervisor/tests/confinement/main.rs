@@ -1,10 +1,33 @@
 //! The promises of `sandbox/SECURITY.md`, kept by real runs of `ocx-supervisor once` as root. What is denied inside is
 //! shown to work without the protection, in the same test.
 #![expect(clippy::print_stderr, reason = "why tests are skipped is said")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unfulfilled_lint_expectations,
+    reason = "the launcher's modules are the program's too: it uses the rest of them, and runs their own tests"
+)]
+
+// What `once` has no form for (workspaces, steps, the protocol process) is asked of the launcher itself.
+#[path = "../../src/capabilities.rs"]
+mod capabilities;
+#[path = "../../src/cgroup.rs"]
+mod cgroup;
+#[path = "../../src/host.rs"]
+mod host;
+#[path = "../../src/launch.rs"]
+mod launch;
+#[path = "../../src/own_files.rs"]
+mod own_files;
+#[path = "../../src/policy.rs"]
+mod policy;
+#[path = "../../src/sys.rs"]
+mod sys;
 
 mod attacks;
 mod ending;
-mod host;
+mod launches;
+mod refusals;
 mod limits;
 mod process;
 mod run;
@@ -21,7 +44,7 @@ fn main() {
     if let Some(why) = lacks {
         eprintln!("confinement: all tests skipped: {why}");
     }
-    let all = [seen::TESTS, process::TESTS, limits::TESTS, ending::TESTS, host::TESTS, attacks::TESTS];
+    let all = [seen::TESTS, process::TESTS, limits::TESTS, ending::TESTS, refusals::TESTS, attacks::TESTS, launches::TESTS];
     let trials =
         all.into_iter().flatten().map(|(name, test)| Trial::test(*name, test).with_ignored_flag(lacks.is_some()));
     libtest_mimic::run(&arguments, trials.collect()).exit();

@@ -9,16 +9,16 @@ use crate::Test;
 use crate::run::{ACCOUNT, Folder, Run, same};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("host::v2_2_8_22_own_files_are_refused_by_themselves_parents_children_and_links", own_files),
-    ("host::c_93_the_kernels_own_file_systems_are_refused", kernels),
-    ("host::c_93_another_mount_of_own_files_is_refused", own_files_elsewhere),
-    ("host::the_program_itself_is_not_writable", program),
-    ("host::user_namespaces_off_is_said", no_user_namespaces),
-    ("host::not_root_is_said", not_root),
-    ("host::v2_2_8_01_each_missing_key_is_named", missing_keys),
-    ("host::an_unknown_key_is_named", unknown_key),
-    ("host::a_missing_account_is_named_with_what_to_do", account),
-    ("host::help_teaches", help),
+    ("refusals::v2_2_8_22_own_files_are_refused_by_themselves_parents_children_and_links", own_files),
+    ("refusals::c_93_the_kernels_own_file_systems_are_refused", kernels),
+    ("refusals::c_93_another_mount_of_own_files_is_refused", own_files_elsewhere),
+    ("refusals::the_program_itself_is_not_writable", program),
+    ("refusals::user_namespaces_off_is_said", no_user_namespaces),
+    ("refusals::not_root_is_said", not_root),
+    ("refusals::v2_2_8_01_each_missing_key_is_named", missing_keys),
+    ("refusals::an_unknown_key_is_named", unknown_key),
+    ("refusals::a_missing_account_is_named_with_what_to_do", account),
+    ("refusals::help_teaches", help),
 ];
 
 /// A service's ROOT in a mount namespace of the test's own.
