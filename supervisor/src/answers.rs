@@ -308,8 +308,12 @@ impl Service {
     }
 
     /// Settles a run. What is not durable is not done: the run then stays in care, and is asked for again.
-    fn release(&mut self, asked: Asked, handle: Handle) {
-        let Some(it) = self.runs.get(&handle) else { return };
+    pub(crate) fn release(&mut self, asked: Asked, handle: Handle) {
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        if it.state == RunState::Removing {
+            it.release = Some(asked);
+            return;
+        }
         let (run, launches) = (it.run, it.record.launches);
         match self.care.settle(&run, launches) {
             Ok(()) => {

@@ -88,6 +88,8 @@ pub(crate) struct Work {
     pub(crate) undone: Option<Undone>,
     /// How many processes the program left.
     pub(crate) leftovers: u32,
+    /// How often its memory was looked at since its cgroup told of it.
+    pub(crate) memory_looks: u32,
     /// Whether everything of it was sent KILL.
     pub(crate) killed: bool,
     /// Whether KILL was sent before the main process had ended.
@@ -148,6 +150,8 @@ pub(crate) struct InCare {
     pub(crate) directory: Option<OwnedFd>,
     /// The request under way.
     pub(crate) asked: Option<Asked>,
+    /// A release that waits for the removal under way.
+    pub(crate) release: Option<Asked>,
     /// The steps still to be done.
     pub(crate) steps: VecDeque<Place>,
     /// The cell under way.
@@ -184,6 +188,7 @@ impl Work {
             end: None,
             undone: None,
             leftovers: 0,
+            memory_looks: 0,
             killed: false,
             killed_early: false,
             looks: 0,
@@ -224,6 +229,7 @@ impl InCare {
             place: None,
             directory: None,
             asked: None,
+            release: None,
             steps: VecDeque::new(),
             work: None,
             remains: None,

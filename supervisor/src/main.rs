@@ -35,6 +35,7 @@ mod service;
 mod signals;
 mod status;
 mod steps;
+mod strays;
 mod streams;
 mod sys;
 #[cfg(test)]

@@ -54,6 +54,8 @@ pub(crate) enum Due {
     Grace(Handle),
     /// What a program left has had its time to write.
     Drain(Handle),
+    /// Look again whether a run's memory ran out.
+    Memory(Handle),
     /// Look again whether anything of a run lives.
     LookAgain(Handle),
     /// The supervisor ends, whatever still lives.

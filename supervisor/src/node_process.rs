@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use mio::Interest;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use sandbox::spec::Limits;
 use sandbox::status::Said;
 use supervisor::wire::message::Handle;
 
 use crate::backoff::Backoff;
+use crate::cgroup::RunCgroup;
 use crate::child::Child;
 use crate::deadlines::BootTime;
-use crate::launch::{self, Launching};
+use crate::launch::{self, Host, Launching};
 use crate::link::Link;
 use crate::log;
 use crate::names::{Due, Name};
@@ -33,12 +35,52 @@ pub(crate) struct NodeProcess {
     backoff: Backoff,
     links: u64,
     waited: Duration,
+    /// What it and the programs it drives are in; goes with it.
+    cgroup: Option<RunCgroup>,
 }
+
+/// The name of the node's cgroup; no run's hash is like it.
+const CGROUP: &str = "node";
 
 impl NodeProcess {
     /// Whether there is one.
     pub(crate) const fn is_alive(&self) -> bool {
         self.child.is_some()
+    }
+
+    /// Its cell.
+    pub(crate) const fn child(&self) -> Option<&Child> {
+        self.child.as_ref()
+    }
+
+    /// Kills it and what it drives: a fossil of a node that is gone must not work on a clone beside the next node's.
+    fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            child.kill();
+        }
+        if let Some(Err(error)) = self.cgroup.as_ref().map(RunCgroup::kill) {
+            log::say(format_args!("node: killing its cgroup: {error}"));
+        }
+    }
+
+    /// Ends what the node of an earlier supervisor left.
+    pub(crate) fn take_over(&mut self, host: &Host) {
+        // Made anew if it is not there: what is in it by then is an earlier one's.
+        self.cgroup = host.cgroups.as_ref().and_then(|cgroups| cgroups.create(CGROUP, &Limits::default()).ok());
+        self.kill();
+    }
+
+    /// Whether something of an ended node still lives.
+    pub(crate) fn lingers(&mut self) -> bool {
+        let Some(cgroup) = &self.cgroup else { return false };
+        if cgroup.populated() {
+            return true;
+        }
+        if let Err(error) = cgroup.remove() {
+            log::say(format_args!("node: its cgroup stays: {error}"));
+        }
+        self.cgroup = None;
+        false
     }
 }
 
@@ -51,7 +93,7 @@ impl Service {
         // A step that an earlier node asked for has been killed. Until it is gone a new node would be told of a phase
         // that is about to change under it.
         let stepping = self.runs.values().any(|it| matches!(it.state, RunState::Preparing | RunState::Removing));
-        if stepping && self.node.waited < STEPS_GONE_MAX {
+        if (stepping || self.node.lingers()) && self.node.waited < STEPS_GONE_MAX {
             self.node.waited += STEPS_GONE_STEP;
             self.deadlines.set(BootTime::now().after(STEPS_GONE_STEP), Due::StartNode);
             return;
@@ -64,6 +106,7 @@ impl Service {
                 let wait = self.node.backoff.after(Duration::ZERO);
                 log::say(format_args!("node: cannot be started: {why}; trying again in {} ms", wait.as_millis()));
                 self.link = None;
+                self.node.kill();
                 self.node.child = None;
                 self.deadlines.set(now.after(wait), Due::StartNode);
             }
@@ -84,6 +127,12 @@ impl Service {
         let child = Child::watch(cell, &self.sources, Name::NodeStatus, Name::NodeEnd);
         let child = child.map_err(|e| format!("watching it: {e}"))?;
         let pid = child.pid;
+        if let Some(cgroups) = &self.fixed.host.cgroups {
+            let cgroup = cgroups.create(CGROUP, &Limits::default()).map_err(|e| format!("its cgroup: {e}"))?;
+            let procs = cgroup.path().join("cgroup.procs");
+            self.node.cgroup = Some(cgroup);
+            std::fs::write(procs, pid.to_string()).map_err(|e| format!("its cgroup: {e}"))?;
+        }
         child.go(sandbox::init::GO).map_err(|e| format!("letting it go: {e}"))?;
         self.node.child = Some(child);
         self.node.started = Some(now);
@@ -130,6 +179,7 @@ impl Service {
             return;
         }
         let how = child.ended.clone().unwrap_or_default();
+        self.node.kill();
         self.node.child = None;
         self.drop_link();
         if self.ending {
@@ -151,17 +201,13 @@ impl Service {
     pub(crate) fn end_node(&mut self, why: &str) {
         log::say(format_args!("node: {why}; ending it, {} runs stay in care", self.runs.len()));
         self.drop_link();
-        if let Some(child) = &mut self.node.child {
-            child.kill();
-        }
+        self.node.kill();
     }
 
     /// Lets the protocol process go, at the supervisor's own end.
     pub(crate) fn stop_node(&mut self) {
         self.drop_link();
-        if let Some(child) = &mut self.node.child {
-            child.kill();
-        }
+        self.node.kill();
     }
 
     /// Closes the link. Steps it asked for are ended, since nobody waits for their answer; a launch goes on.

@@ -34,6 +34,9 @@ const BUILD_MAX: Duration = Duration::from_secs(30);
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 /// Between two looks whether what was killed is gone.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often, and how soon again, a cgroup that told of its memory is looked at.
+const MEMORY_LOOKS_MAX: u32 = 20;
+const MEMORY_LOOK: Duration = Duration::from_millis(20);
 /// So many looks without an end are worth a line, and again each time their number doubles.
 const LOOKS_TOLD: u32 = 50;
 /// Bounded reads at the end of a stream: more than the largest pipe an account without capabilities can make.
@@ -338,12 +341,27 @@ impl Service {
         self.ask_to_end(handle, EndedBy::Limit("wall".to_owned()));
     }
 
+    /// A run's cgroup told of its memory. With v1 it does so before anything is killed, so it is looked again.
+    pub(crate) fn memory_changed(&mut self, handle: Handle) {
+        if let Some(work) = self.work(handle) {
+            work.memory_looks = 0;
+        }
+        self.memory_ran_out(handle);
+    }
+
     /// A run's cgroup ran out of memory: a part of it was killed, and the rest goes with it (decisions C-33).
     pub(crate) fn memory_ran_out(&mut self, handle: Handle) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         let Some(work) = &mut it.work else { return };
         let kills = work.cgroup.as_ref().map_or(0, RunCgroup::oom_kills);
-        if kills == 0 || work.end.is_some() {
+        if work.end.is_some() {
+            return;
+        }
+        if kills == 0 {
+            work.memory_looks += 1;
+            if work.memory_looks < MEMORY_LOOKS_MAX {
+                self.deadlines.set(BootTime::now().after(MEMORY_LOOK), Due::Memory(handle));
+            }
             return;
         }
         work.asked.get_or_insert(EndedBy::Limit("memory".to_owned()));

@@ -71,8 +71,8 @@ pub(crate) struct Row {
 const SMALL: usize = 1 << 10;
 const MEDIUM: usize = 8 << 10;
 
-/// The states of a run in which nothing of it is under way. `release` and `remove` wait for these.
-const AT_REST: &[RunState] = &[S::Taken, S::Unprepared, S::Prepared, S::Exited, S::Removed, S::Orphaned];
+/// The states of a run in which nothing of it is under way but a removal, after which a release is carried out.
+const AT_REST: &[RunState] = &[S::Taken, S::Unprepared, S::Prepared, S::Exited, S::Removing, S::Removed, S::Orphaned];
 
 /// The table.
 pub(crate) const REQUESTS: &[Row] = &[
@@ -157,7 +157,8 @@ pub(crate) const REQUESTS: &[Row] = &[
         kind: Kind::Stop,
         link: LinkState::Open,
         runs: &[S::Preparing, S::Launching, S::Running, S::Stopping, S::Draining, S::Ending],
-        crossed: &[S::Unprepared, S::Prepared, S::Exited, S::Orphaned],
+        // A step or a launch that ended without a process may cross it as well as an exit.
+        crossed: &[S::Taken, S::Unprepared, S::Prepared, S::Exited, S::Orphaned],
         once: false,
         descriptors: Descriptors::Exactly(0),
         bytes_max: MEDIUM,
@@ -167,7 +168,8 @@ pub(crate) const REQUESTS: &[Row] = &[
     Row {
         kind: Kind::WriteLogs,
         link: LinkState::Open,
-        runs: &[S::Exited, S::Orphaned],
+        // Prepared: policy may refuse at the launch what it permitted at the check (decisions C-85).
+        runs: &[S::Prepared, S::Exited, S::Orphaned],
         crossed: &[],
         once: false,
         descriptors: Descriptors::OneForEachLog,

@@ -19,6 +19,9 @@ use crate::turn::Turn;
 
 /// How long a program that was asked to end may take, unless `settings/grace` says otherwise (decisions C-81).
 const GRACE: Duration = Duration::from_secs(10);
+/// At the end, so many looks whether the node's programs are gone, and the time between two.
+const LAST_LOOKS: u32 = 50;
+const LAST_LOOK: Duration = Duration::from_millis(10);
 /// Longest grace that may be set.
 const GRACE_S_MAX: u64 = 3600;
 
@@ -61,17 +64,27 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
         last_handle: 0,
         node: NodeProcess::default(),
         link: None,
+        strays: false,
         ending: false,
         given_up: false,
     };
     log::say(format_args!("serving {}: {} runs found in care", service.fixed.root.display(), found.len()));
     service.take_over(found);
+    service.node.take_over(&service.fixed.host);
     service.deadlines.set(BootTime::now(), Due::StartNode);
     while service.goes_on() {
         let ready = turn.wait(service.deadlines.next()).map_err(|e| format!("the loop: {e}"))?;
         for name in ready {
             service.ready(name);
         }
+        service.end_turn();
+    }
+    // Killed whole; the last look takes its cgroup away.
+    for _ in 0..LAST_LOOKS {
+        if !service.node.lingers() {
+            break;
+        }
+        std::thread::sleep(LAST_LOOK);
     }
     if service.given_up {
         return Err(

@@ -19,6 +19,7 @@ use crate::names::{Due, Name, Part};
 use crate::node_process::NodeProcess;
 use crate::run::{self, Happening};
 use crate::signals;
+use crate::strays;
 use crate::turn::{Sources, Watched};
 
 /// Most runs in care at once. Bounds descriptors, memory and what a new link is told.
@@ -55,6 +56,8 @@ pub(crate) struct Service {
     pub(crate) last_handle: Handle,
     pub(crate) node: NodeProcess,
     pub(crate) link: Option<Link>,
+    /// Whether ended children that are not ours may wait to be reaped.
+    pub(crate) strays: bool,
     /// Whether it was asked to end.
     pub(crate) ending: bool,
     /// Whether it ends although something still lives.
@@ -66,6 +69,7 @@ impl Service {
     pub(crate) fn ready(&mut self, name: Name) {
         match name {
             Name::Signals => {
+                self.strays = true;
                 if let Some(signal) = signals::take(&self.signals) {
                     self.end(signal);
                 }
@@ -83,7 +87,7 @@ impl Service {
             Name::Run(handle, part) => match part {
                 Part::Input => self.input_ready(handle),
                 Part::Stderr | Part::Stdout => self.output_ready(handle, part),
-                Part::Memory => self.memory_ran_out(handle),
+                Part::Memory => self.memory_changed(handle),
                 Part::Status => self.cell_said(handle),
                 Part::End => self.cell_ended(handle),
                 Part::Populated => self.look_for_the_end(handle),
@@ -104,6 +108,7 @@ impl Service {
             Due::TooLong(handle) => self.took_too_long(handle),
             Due::Grace(handle) => self.grace_passed(handle),
             Due::Drain(handle) => self.drain_over(handle),
+            Due::Memory(handle) => self.memory_ran_out(handle),
             Due::LookAgain(handle) => self.look_for_the_end(handle),
             Due::GiveUp => self.given_up = true,
         }
@@ -192,6 +197,17 @@ impl Service {
             self.end_for_good(handle);
         }
         self.deadlines.set(BootTime::now().after(self.fixed.grace + END_EXTRA), Due::GiveUp);
+    }
+
+    /// Ends a turn: reaps what nobody else will.
+    pub(crate) fn end_turn(&mut self) {
+        if self.strays {
+            let cells = |pid| {
+                let of_runs = self.runs.values().filter_map(|it| it.work.as_ref()?.child.as_ref());
+                of_runs.chain(self.node.child()).any(|child| child.pid == pid)
+            };
+            self.strays = strays::reap(cells);
+        }
     }
 
     /// Whether the loop goes on.

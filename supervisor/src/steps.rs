@@ -217,8 +217,12 @@ impl Service {
                 Reply::Left { what }
             }
         };
+        let release = it.release.take();
         self.note_phase(handle);
         self.reply(asked, reply, Vec::new());
+        if let Some(asked) = release {
+            self.release(asked, handle);
+        }
     }
 }
 

@@ -29,6 +29,10 @@ pub(crate) fn tests() -> Vec<Test> {
         ("life::c_102_the_node_killed_in_the_middle_loses_nothing", adopted),
         ("life::c_102_a_failed_launch_is_told_again_as_an_exit_to_a_node_that_missed_it", failed_told_again),
         ("life::c_100_the_supervisor_killed_ends_the_run_and_the_next_says_orphaned", orphaned),
+        ("life::p1_killed_at_any_moment_of_a_launch_a_run_is_launched_at_most_once", killed_at_any_moment),
+        ("life::c_33_memory_passed_ends_the_whole_run", memory),
+        ("life::what_a_node_drives_goes_with_it_and_is_reaped", driven),
+        ("life::a_release_behind_a_removal_waits_for_it", release_waits),
         ("life::case_31_term_ends_runs_and_then_the_supervisor", term),
         ("life::a_step_that_fails_or_is_stopped_says_so_and_may_be_done_again", steps),
         ("life::kept_logs_replace_links_and_are_kept_out_by_directories", kept_logs),
@@ -429,4 +433,96 @@ fn credential() {
     std::fs::write(&file, r#"{"server":1}"#).unwrap();
     let reply = node.call(Request::Credential { project: "proj".into() }, &[]);
     assert!(matches!(reply, Reply::Impossible { .. }), "{reply:?}");
+}
+
+/// The launch is asked and the supervisor killed a little later each time, over the whole of a launch and beyond it.
+fn killed_at_any_moment() {
+    let mut launched = 0;
+    for step in 0..24_u64 {
+        let (mut world, mut node) = World::served();
+        let run = hash('a');
+        let (handle, at) = world.prepared(&mut node, &run);
+        let plan = sealed_plan(&world.plan(&run, Some(&at), &format!("echo x >> ran; exec sleep 67.{step}")));
+        let line = frame::seal("line", b"").unwrap();
+        node.send(Request::Launch { handle }, &[plan.as_fd(), line.as_fd()]);
+        std::thread::sleep(Duration::from_micros(step * 700));
+        world.end_supervisor(Signal::KILL);
+        let ran = || std::fs::read_to_string(Path::new(&at).join("ran")).unwrap_or_default();
+        drop(node);
+        world.start();
+        let mut node = world.greeted();
+        let Event::InCare { handle, .. } = text(node.event()) else { panic!("not in care") };
+        let Event::Orphaned { phase, .. } = text(node.event()) else { panic!("no orphan") };
+        // P3: by the time it is told, nothing of it lives.
+        assert_eq!(processes(&format!("sleep\x0067.{step}")), Vec::<u32>::new());
+        assert_eq!(node.call(Request::Release { handle }, &[]), Reply::Released);
+        let reply = node.call(Request::Take { run: run.clone() }, &[]);
+        // What may have run never runs again; what has no launch mark has not run.
+        if phase == Phase::Launched {
+            assert_eq!(reply, Reply::Was { launches: 1 }, "step {step}");
+            launched += 1;
+        } else {
+            assert!(matches!(reply, Reply::Taken { .. }), "step {step}: {reply:?}");
+            assert_eq!(ran(), "", "step {step}");
+        }
+        assert!(ran().is_empty() || ran() == "x\n", "step {step}");
+    }
+    // Control: the moments tried lie on both sides of the mark, or at least behind it.
+    assert!(launched > 0);
+}
+
+fn memory() {
+    let (world, mut node) = World::served();
+    let (handle, at) = world.prepared(&mut node, &hash('a'));
+    let script = "sleep 68.5 & head -c 400000000 /dev/zero | tail -c 300000000 | wc -c; exec sleep 68.5";
+    let mut plan = world.plan(&hash('a'), Some(&at), script);
+    plan.limits.memory_bytes = Some(64 << 20);
+    let reply = node.launch(handle, &plan, b"");
+    if let Reply::Refused { row: 6, field, .. } = reply {
+        // A host without the controller refuses it by name (decisions C-33), and there is no more to see here.
+        return assert_eq!(field, "limits.memory");
+    }
+    assert!(matches!(reply, Reply::Launched { .. }), "{reply:?}");
+    let exited = node.exited(handle);
+    assert_eq!(exited.ended_by, EndedBy::Limit("memory".into()), "{:#?}", world.logged());
+    assert_eq!(processes("sleep\x0068.5"), Vec::<u32>::new());
+    // Control: with room for it, the same ends by itself.
+    let (handle, at) = world.prepared(&mut node, &hash('b'));
+    let mut plan = world.plan(&hash('b'), Some(&at), "head -c 40000000 /dev/zero | tail -c 30000000 | wc -c");
+    plan.limits.memory_bytes = Some(256 << 20);
+    node.launch(handle, &plan, b"");
+    let exited = node.exited(handle);
+    assert_eq!((exited.ended_by, exited.stdout.as_str()), (EndedBy::Itself, "30000000\n"));
+}
+
+fn driven() {
+    let (mut world, node) = World::served();
+    until("it drives one", || world.driven().len() == 1);
+    let first = world.driven();
+    let pid = Pid::from_raw(i32::try_from(node.pid).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let _second = world.greeted();
+    until("the next drives one", || world.driven().len() == 1);
+    assert_ne!(world.driven(), first);
+    // Reaped too: not even a zombie of it.
+    until("it is reaped", || !Path::new(&format!("/proc/{}", first.first().unwrap())).exists());
+    world.end_supervisor(Signal::KILL);
+    let left = world.driven();
+    world.start();
+    let _third = world.greeted();
+    assert!(world.driven().iter().all(|pid| !left.contains(pid)), "{left:?}");
+    assert_eq!(world.end_supervisor(Signal::TERM), Some(0));
+    assert_eq!(world.driven(), Vec::<u32>::new());
+}
+
+fn release_waits() {
+    let (world, mut node) = World::served();
+    let (handle, at) = world.run(&mut node, &hash('a'), "mkdir -p a/b/c");
+    node.exited(handle);
+    let removal = node.send(Request::Remove { handle }, &[]);
+    assert_eq!(node.send(Request::Release { handle }, &[]), removal + 1);
+    let replies: Vec<_> = (0..2).map(|_| frame::receive(node.link.as_fd()).unwrap().bytes).collect();
+    let text = String::from_utf8(replies.concat()).unwrap();
+    assert!(text.find("removed").unwrap() < text.find("released").unwrap(), "{text}");
+    assert!(!Path::new(&at).exists());
 }

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         [program, "node", "--root", root] if program.ends_with("/ocx") => return node::main(Path::new(root)),
         [program, "step", kind, _, at] if program.ends_with("/ocx") => return node::step(kind, Path::new(at)),
+        [program, "idle", _] if program.ends_with("/ocx") => return node::idle(),
         _ => {}
     }
     let arguments = Arguments::from_args();

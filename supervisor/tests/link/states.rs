@@ -67,7 +67,6 @@ fn hello() {
 fn taken() {
     let (world, mut node) = World::served();
     let handle = node.take(&hash('a'));
-    let node = breaks(&world, node, Request::Stop { handle, why: String::new() }, 0, 1);
     let node = breaks(&world, node, Request::WriteLogs { handle, stderr: true, stdout: false }, 1, 1);
     let node = breaks(&world, node, Request::Remove { handle }, 0, 1);
     let mut node = breaks(&world, node, Request::Noted { handle, event: 1 }, 0, 1);
@@ -80,7 +79,6 @@ fn prepared() {
     let (handle, at) = world.prepared(&mut node, &hash('a'));
     let steps = vec![Step::Directory { at: at.clone() }];
     let node = breaks(&world, node, Request::Prepare { handle, steps }, 0, 1);
-    let node = breaks(&world, node, Request::WriteLogs { handle, stderr: true, stdout: false }, 1, 1);
     let mut node = breaks(&world, node, Request::Launch { handle }, 2, 1); // its plan is none
     assert!(matches!(node.call(Request::Stop { handle, why: String::new() }, &[]), Reply::Impossible { .. }));
     let plan = world.plan(&hash('a'), Some(&at), "exit 0");

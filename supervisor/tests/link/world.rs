@@ -102,7 +102,7 @@ impl World {
 
     /// Everything logged so far.
     pub(crate) fn logged(&self) -> Vec<String> {
-        self.log.0.lock().unwrap().clone()
+        self.log.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Waits for the `n`th line that holds `what`.
@@ -156,6 +156,11 @@ impl World {
         let mut node = self.node();
         let Reply::Welcome { .. } = node.call(Request::Hello { version: 1 }, &[]) else { panic!("no welcome") };
         node
+    }
+
+    /// The programs that nodes of this world drive.
+    pub(crate) fn driven(&self) -> Vec<u32> {
+        processes(&format!("idle\0{}", self.root.display()))
     }
 
     pub(crate) fn workspace(&self, name: &str) -> String {
