@@ -249,7 +249,7 @@ mod tests {
         drop(held);
         fs::create_dir(at.join("shut")).unwrap();
         fs::write(at.join("shut/file"), "x").unwrap();
-        fs::set_permissions(at.join("shut"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(at.join("shut"), fs::Permissions::from_mode(0o0)).unwrap();
         remove(&folder.0, &at).unwrap();
         assert!(!at.exists());
     }
