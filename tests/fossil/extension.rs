@@ -235,7 +235,9 @@ fn the_ocx_program_is_the_extension() {
     let lab = Lab::new();
     install(&lab.extroot, std::path::Path::new(env!("CARGO_BIN_EXE_ocx"))).unwrap();
     let post = crate::lab::hash(lab.session("bob").new_thread("t", "x"));
-    let receipts =
-        lab.session("lab-1").receipt(&Ask { artifacts: std::slice::from_ref(&post), high: true, ..Ask::default() }).unwrap();
+    let receipts = lab
+        .session("lab-1")
+        .receipt(&Ask { artifacts: std::slice::from_ref(&post), high: true, ..Ask::default() })
+        .unwrap();
     assert_eq!(receipts.artifacts[&post].as_ref().unwrap().from.as_deref(), Some("bob"));
 }
