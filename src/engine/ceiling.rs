@@ -56,7 +56,7 @@ fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
-    super::read::size(&value).map(Some).map_err(serde::de::Error::custom)
+    super::held::size(&value).map(Some).map_err(serde::de::Error::custom)
 }
 
 #[cfg(test)]

@@ -13,4 +13,5 @@ pub mod run;
 pub mod walk;
 
 mod fences;
+mod held;
 mod strict;

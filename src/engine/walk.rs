@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::held::{STEP, join};
 use super::quote::shown;
-use super::read::{STEP, join};
 use crate::protocol::forms::Form;
 use crate::protocol::keys::{Acts, KeyRow, Reads, Within, keys_within};
 use crate::protocol::kinds::Kind;

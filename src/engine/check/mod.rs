@@ -1,7 +1,5 @@
 //! Decides a run: walks REFUSALS in their order, the first that holds ends it (protocol 2.13, 2.14).
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use supervisor::wire::frame::FRAME_BYTES_MAX;
 use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan, PLAN_BYTES_MAX, Step};
 
@@ -20,201 +18,20 @@ use crate::protocol::refusals;
 use crate::protocol::steps::{StepKind, step};
 use crate::protocol::values::ValueName;
 
+mod ahead;
+mod decision;
+mod facts;
 mod form;
 mod paths;
 mod reports;
 mod sender;
 mod unset;
 
+use ahead::{Known, look_ahead};
+
+pub use decision::{Accepted, Decision, Refusal};
+pub use facts::{CloneUser, Facts, Host, Sender, User};
 pub use reports::{ReportFacts, publish_allowed, publish_of, report_counts, stop_allowed, stop_of};
-
-/// Who the server says sent something, and what they hold on it now (decisions C-29, C-60).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sender {
-    /// The login; nothing for a user the server no longer has, who holds nothing.
-    pub login: Option<String>,
-    /// Whether they hold admin.
-    pub admin: bool,
-    /// Whether they hold setup.
-    pub setup: bool,
-    /// Whether they hold R.
-    pub r: bool,
-}
-
-impl Sender {
-    /// Whether they hold admin or setup.
-    #[must_use]
-    pub fn governs(&self) -> bool {
-        self.login.is_some() && (self.admin || self.setup)
-    }
-
-    /// Whether R is all they may send runs by.
-    #[must_use]
-    pub fn holds_r_alone(&self) -> bool {
-        self.login.is_some() && self.r && !self.governs()
-    }
-
-    /// Whether they may send a run at all.
-    #[must_use]
-    pub fn may_send_runs(&self) -> bool {
-        self.governs() || self.holds_r_alone()
-    }
-}
-
-/// What the receipt tool says of a user (decisions C-60).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct User {
-    /// Whether they hold admin.
-    pub admin: bool,
-    /// Whether they hold setup.
-    pub setup: bool,
-    /// Every letter they hold, after Fossil's inheritance.
-    pub letters: String,
-    /// Whether they hold all of a node's letters.
-    pub node: bool,
-}
-
-/// The acting clone's user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CloneUser {
-    /// The login.
-    pub login: String,
-    /// Every letter they hold.
-    pub letters: String,
-}
-
-/// What this host's owner allows, and what OCX itself sets (protocol 2.6).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// Whether `settings/unconfined` exists.
-    pub unconfined: bool,
-    /// The owner's ceiling for R; none refuses such runs.
-    pub r_senders: Option<Ceiling>,
-    /// `$$root$$`.
-    pub root: String,
-    /// `$$releases$$`.
-    pub releases: String,
-    /// `$$release$$`.
-    pub release: String,
-    /// `$$server_url$$`, without a password.
-    pub server_url: String,
-    /// `$$repository_name$$`: the URL's last part.
-    pub repository_name: String,
-}
-
-/// Everything a decision rests on.
-#[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
-    /// The run.
-    pub run: &'a RunId,
-    /// Its message, of kind run and addressed to this clone: see [`address`].
-    pub message: &'a Message,
-    /// Its sender; nothing while the server has not said.
-    pub sender: Option<&'a Sender>,
-    /// The acting clone's user.
-    pub clone_user: &'a CloneUser,
-    /// The host.
-    pub host: &'a Host,
-    /// The logins that runs from users holding admin, setup or R ever named as `to` (decisions C-31).
-    pub named_as_to: &'a BTreeSet<String>,
-    /// The users the receipt tool was asked about; `None` within is one it does not know, who holds nothing.
-    pub users: &'a BTreeMap<String, Option<User>>,
-    /// Whether a stop that counts stands against the run.
-    pub stop_stands: bool,
-    /// Whether another run from R alone is in care.
-    pub other_r_run_in_care: bool,
-    /// The host paths of other runs' workspaces in care.
-    pub workspaces_in_care: &'a [String],
-}
-
-/// A refusal that holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Its row, 1 to 9.
-    pub row: u8,
-    /// What `ended` notes, the row included.
-    pub note: String,
-}
-
-impl Refusal {
-    /// A refusal by this row; `what` is what the row's note names, other people's text quoted in it.
-    #[must_use]
-    pub fn new(row: u8, what: &str) -> Self {
-        Self { row, note: format!("refusal {row}: {what}") }
-    }
-
-    /// What the supervisor's policy refuses (rows 6 and 7).
-    #[must_use]
-    pub fn of_policy(row: u8, field: &str, why: &str) -> Self {
-        Self::new(row, &format!("{field}: {why}"))
-    }
-
-    /// A workspace step that failed (row 9). `index` counts from 0.
-    #[must_use]
-    pub fn of_step(steps: &[Step], index: usize, why: &str) -> Self {
-        let kind = steps.get(index).map_or("step", |step| match step {
-            Step::Directory { .. } => StepKind::Directory.word(),
-        });
-        Self::new(refusals::STEP_FAILED, &format!("workspace[{index}] ({kind}): {why}"))
-    }
-}
-
-/// What becomes of a run.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Decision {
-    /// Nothing yet; it is considered again at the next completed pull.
-    Wait(&'static str),
-    /// It is refused.
-    Refuse(Refusal),
-    /// A stop came first.
-    Stopped,
-    /// It is taken.
-    Accept(Box<Accepted>),
-}
-
-/// A run that no refusal this side can check holds for. Only [`decide`] makes one.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Accepted {
-    id: RunId,
-    run: Run,
-    values: Values,
-    steps: Vec<Step>,
-    plan: LaunchPlan,
-    from_r_alone: bool,
-}
-
-impl Accepted {
-    /// The run's hash.
-    #[must_use]
-    pub fn id(&self) -> &RunId {
-        &self.id
-    }
-    /// The run as asked.
-    #[must_use]
-    pub fn run(&self) -> &Run {
-        &self.run
-    }
-    /// Every value set, host paths as the host has them.
-    #[must_use]
-    pub fn values(&self) -> &Values {
-        &self.values
-    }
-    /// Its workspace steps.
-    #[must_use]
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-    /// What is to be launched.
-    #[must_use]
-    pub fn plan(&self) -> &LaunchPlan {
-        &self.plan
-    }
-    /// Whether its sender holds R and neither admin nor setup: such runs are taken one at a time.
-    #[must_use]
-    pub fn is_from_r_alone(&self) -> bool {
-        self.from_r_alone
-    }
-}
 
 /// Whether a message is a run addressed to this clone. A run that is not is passed by (protocol 2.4; decisions C-09).
 #[must_use]
@@ -286,56 +103,6 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         plan: launch,
         from_r_alone: sender.holds_r_alone(),
     }))
-}
-
-/// What is known of a run before anything is made.
-#[derive(Debug, Default)]
-struct Known {
-    /// OCX's own values, and the places steps will set; of several steps that set one, the last.
-    values: Values,
-    /// The place each step names, read with what stands before it; nothing for a step that names none.
-    places: Vec<Option<String>>,
-}
-
-fn look_ahead(facts: &Facts<'_>, run: &Run) -> Known {
-    let host = facts.host;
-    let mut values: Values = [
-        (ValueName::Root, host.root.as_str()),
-        (ValueName::RepositoryName, &host.repository_name),
-        (ValueName::ServerUrl, &host.server_url),
-        (ValueName::Run, facts.run.as_str()),
-        (ValueName::CloneUser, &facts.clone_user.login),
-        (ValueName::ProcessUser, run.process.user.as_str()),
-        (ValueName::Releases, &host.releases),
-        (ValueName::Release, &host.release),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name, value.to_owned()))
-    .collect();
-    let mut places = Vec::new();
-    let mut left_bytes = EXPANDED_BYTES_MAX;
-    for asked in run.workspace.iter().flatten() {
-        let (kind, place) = match asked {
-            StepAsked::Directory { at, .. } => (StepKind::Directory, at),
-            StepAsked::Clone { into } => (StepKind::Clone, into),
-            StepAsked::Checkout { into, .. } => (StepKind::Checkout, into),
-            StepAsked::Files { into, .. } => (StepKind::Files, into),
-            StepAsked::Password | StepAsked::Unknown { .. } => {
-                places.push(None);
-                continue;
-            }
-        };
-        let mut expander = Expander::new(&values, None, left_bytes);
-        let place = expander.expand_known(place, Reads::Host);
-        left_bytes = expander.left_bytes();
-        places.push(Some(place.clone()));
-        let place = forms::normalised(&place).unwrap_or(place);
-        // A step's places are those of its paths; the check-in's hash is learned when the step is carried out.
-        for name in step(kind).sets.iter().filter(|name| **name != ValueName::Checkin) {
-            values.insert(*name, place.clone());
-        }
-    }
-    Known { values, places }
 }
 
 /// Longest all strings of a run may become with values in place, in bytes; a plan could not cross with more.
