@@ -25,7 +25,7 @@ pub(crate) fn run(args: &[OsString]) -> Result<ExitCode, String> {
         &mut tally,
         &workspace,
         "clippy",
-        &["--workspace", "--all-targets", "--locked", "--quiet", "--", "--deny", "warnings"],
+        &["--workspace", "--all-targets", "--locked", "--quiet", "--keep-going", "--", "--deny", "warnings"],
     );
     let built = workspace.build();
     let go_on = built.is_ok();
