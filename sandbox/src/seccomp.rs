@@ -50,6 +50,7 @@ const SET_UID: u32 = 0o4000;
 const SET_ID: u32 = 0o6000;
 
 // Numbers above 423 are the same on every architecture; libc does not name all of them.
+const SYS_FCHMODAT2: i64 = 452;
 const SYS_LSM_SET_SELF_ATTR: i64 = 460;
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 
@@ -136,7 +137,7 @@ const ALWAYS: &[Rule] = &[
     // a folder is harmless and common, so chmod is asked about the user's bit only.
     deny_when(libc::SYS_fchmod, EPERM, &[Test::AnyBit(1, SET_UID)]),
     deny_when(libc::SYS_fchmodat, EPERM, &[Test::AnyBit(2, SET_UID)]),
-    deny_when(libc::SYS_fchmodat2, EPERM, &[Test::AnyBit(2, SET_UID)]),
+    deny_when(SYS_FCHMODAT2, EPERM, &[Test::AnyBit(2, SET_UID)]),
     deny_when(libc::SYS_mknodat, EPERM, &[Test::AnyBit(2, SET_ID)]),
     deny_when(libc::SYS_openat, EPERM, &[Test::AnyBit(2, MAKES_FILE), Test::AnyBit(3, SET_ID)]),
     deny(libc::SYS_openat2, ENOSYS), // its mode lies behind a pointer
