@@ -171,7 +171,9 @@ mod tests {
         let phases = [Phase::Taken, Phase::Preparing, Phase::Prepared, Phase::Launched, Phase::Exited, Phase::Removed];
         let mut cares = vec![Care::None];
         cares.extend(phases.iter().flat_map(|p| [Care::Held(*p), Care::Orphaned(*p)]));
-        for kept in [Kept::Nothing, Kept::Taken { started: false }, Kept::Taken { started: true }, Kept::Ending, Kept::Done] {
+        for kept in
+            [Kept::Nothing, Kept::Taken { started: false }, Kept::Taken { started: true }, Kept::Ending, Kept::Done]
+        {
             for care in &cares {
                 for counts in [false, true] {
                     if let Resume::At(_, effects) = resume(kept, *care, counts)

@@ -205,23 +205,37 @@ pub const LIFE: &[Row] = &[
         State::Publishing,
         &[Do::SaveDone, Do::Publish],
     ),
-    row("C-04: the lock is held until the plan is done", State::Publishing, Event::Published, State::Releasing, &[
-        Do::Release,
-    ]),
+    row(
+        "C-04: the lock is held until the plan is done",
+        State::Publishing,
+        Event::Published,
+        State::Releasing,
+        &[Do::Release],
+    ),
     row("C-101: released", State::Releasing, Event::Released, State::Settled, &[]),
 ];
 
 /// Events that a state passes over, each group with its reason. What is in neither table is a fault of the node.
 pub const SILENT: &[(&str, &[State], &[Event])] = &[
-    ("not launched: the next decision sees the stop", &[State::Unseen, State::Taking, State::Checking, State::Preparing], &[
-        Event::StopStands,
-    ]),
-    ("already on its way out", &[State::Stopping, State::Logging, State::Ending, State::Publishing, State::Releasing, State::Settled], &[
-        Event::StopStands,
-    ]),
-    ("the answer to the launch, come after the stop or the exit", &[State::Stopping, State::Logging], &[Event::Launched]),
-    ("its own ended, seen again in a later pull", &[State::Publishing, State::Releasing, State::Settled], &[
-        Event::EndedConfirmed,
-    ]),
+    (
+        "not launched: the next decision sees the stop",
+        &[State::Unseen, State::Taking, State::Checking, State::Preparing],
+        &[Event::StopStands],
+    ),
+    (
+        "already on its way out",
+        &[State::Stopping, State::Logging, State::Ending, State::Publishing, State::Releasing, State::Settled],
+        &[Event::StopStands],
+    ),
+    (
+        "the answer to the launch, come after the stop or the exit",
+        &[State::Stopping, State::Logging],
+        &[Event::Launched],
+    ),
+    (
+        "its own ended, seen again in a later pull",
+        &[State::Publishing, State::Releasing, State::Settled],
+        &[Event::EndedConfirmed],
+    ),
     ("released between decisions: nothing was in care but the lock", &[State::Unseen], &[Event::Released]),
 ];
