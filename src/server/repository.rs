@@ -35,12 +35,13 @@ impl fmt::Debug for ServerUser<'_> {
 /// A setting: name and value, as table `config` holds them.
 pub type Settings<'a> = &'a [(&'a str, &'a str)];
 
-/// What an OCX server should have: posts answered with their whole hash, a chat bell for every change, polls that end
-/// each minute so that approvals are seen, and no helper process waiting a minute for its turn.
+/// What a trial's server has: posts answered with their whole hash, a chat bell for every change, polls that end each
+/// minute so that approvals are seen, and no backoffice, whose process would outlive the server by up to a minute.
 pub const SETTINGS: Settings<'static> = &[
     ("hash-digits", "64"),
     ("chat-timeline-user", "ocx-bell"),
     ("chat-poll-timeout", "60"),
+    ("backoffice-disable", "1"),
     ("backoffice-nodelay", "1"),
 ];
 

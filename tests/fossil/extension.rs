@@ -195,6 +195,13 @@ fn as_an_account() {
     serving.stop();
 }
 
+/// Processes serving `port`, in whatever session, by /proc.
+fn serving_at(port: u16) -> usize {
+    let port = format!("--port\0{port}\0");
+    let line = |entry: std::io::Result<fs::DirEntry>| fs::read_to_string(entry.ok()?.path().join("cmdline")).ok();
+    fs::read_dir("/proc").unwrap().filter_map(line).filter(|line| line.contains(&port)).count()
+}
+
 /// Processes of a group, by /proc.
 fn in_group(group: u32) -> usize {
     let stat = |entry: std::io::Result<fs::DirEntry>| fs::read_to_string(entry.ok()?.path().join("stat")).ok();
@@ -213,7 +220,11 @@ fn a_stopped_server_leaves_no_process() {
     let serving = Serving::start(&lab.program, &lab.repository, 0, &lab.extroot, None, &log).unwrap();
     let session = ocx::fossil::Session::new(&serving.url(), "lab-1", Lab::password("lab-1")).unwrap();
     session.sign_in().unwrap();
-    let group = serving.pid();
+    let (group, port) = (serving.pid(), serving.port());
+    // Pages after which Fossil would start its backoffice.
+    crate::lab::hash(session.new_thread("t", "x"));
+    session.get("/timeline", WAIT).unwrap();
+    assert!(serving_at(port) >= 1);
     std::thread::scope(|scope| {
         let poll = scope.spawn(|| session.chat_wait(0, WAIT));
         let deadline = std::time::Instant::now() + WAIT;
@@ -225,7 +236,7 @@ fn a_stopped_server_leaves_no_process() {
         assert!(matches!(poll.join().unwrap(), Err(FossilError::NoAnswer { .. })));
     });
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    while in_group(group) > 0 {
+    while in_group(group) > 0 || serving_at(port) > 0 {
         assert!(std::time::Instant::now() < deadline, "a child lives on");
         std::thread::sleep(Duration::from_millis(10));
     }
