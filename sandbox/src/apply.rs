@@ -334,6 +334,7 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
             // The parent may have ended before the call: then its signal never comes.
             if *parent != 0 && now != *parent { Err(Errno::SRCH) } else { Ok(()) }
         }
+        Op::Measure { uid, gid, keep, filtered } => measure(*uid, *gid, *keep, *filtered),
         Op::AwaitGo { lifeline } => {
             let lifeline = take(building, *lifeline).ok_or(Errno::BADF)?;
             let mut byte = [0];
@@ -396,6 +397,27 @@ fn bounding(keep: u64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Fails with EPROTO when anything is other than promised.
+fn measure(uid: u32, gid: u32, keep: u64, filtered: bool) -> Result<(), Errno> {
+    let ids = [process::getuid().as_raw(), process::geteuid().as_raw()] == [uid; 2]
+        && [process::getgid().as_raw(), process::getegid().as_raw()] == [gid; 2]
+        && sys::has_no_groups();
+    let held = thread::capabilities(None)?;
+    let sets = [held.effective, held.permitted, held.inheritable].iter().all(|it| it.bits() == keep);
+    let mut last = true;
+    for number in 0..=CAPABILITY_MAX {
+        let one = CapabilitySet::from_bits_retain(1_u64 << number);
+        match thread::capability_is_in_bounding_set(one) {
+            Ok(has) => last &= has == (keep & one.bits() != 0),
+            Err(Errno::INVAL) => break, // past the kernel's last
+            Err(error) => return Err(error),
+        }
+    }
+    let mode = thread::secure_computing_mode()?;
+    let filter = !filtered || mode == thread::SecureComputingMode::Filter;
+    if ids && sets && last && filter && thread::no_new_privs()? { Ok(()) } else { Err(Errno::PROTO) }
+}
+
 fn capabilities(keep: u64) -> Result<(), Errno> {
     let kept = CapabilitySet::from_bits_retain(keep);
     thread::set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
@@ -411,4 +433,19 @@ fn capabilities(keep: u64) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_became_nothing_of_what_was_promised_is_told() {
+        // A test's own process: whatever its ids, it has new privileges to gain or is not this account.
+        let (uid, gid) = (process::getuid().as_raw(), process::getgid().as_raw());
+        assert_eq!(measure(uid.wrapping_add(1), gid, 0, false), Err(Errno::PROTO));
+        assert_eq!(measure(uid, gid.wrapping_add(1), 0, false), Err(Errno::PROTO));
+        assert_eq!(measure(uid, gid, u64::MAX, false), Err(Errno::PROTO));
+        assert_eq!(measure(uid, gid, 0, true), Err(Errno::PROTO));
+    }
 }

@@ -84,6 +84,8 @@ words! {
         Exec = 17, "exec";
         /// The sandbox's init.
         Init = 18, "init";
+        /// What the process became is not what was promised.
+        Measure = 19, "measured";
     }
 }
 
@@ -240,6 +242,11 @@ ops! {
     EndWithParent = 31, Init, { /** The parent's pid as seen here. */ parent: u32 };
     /// Nothing of its memory can be read by another process.
     Undumpable = 32, Init, {};
+    /// Compares what the process has become with what was promised, so that a step that did nothing does not pass.
+    Measure = 34, Measure, {
+        /** User id. */ uid: u32, /** Group id. */ gid: u32, /** Capabilities kept. */ keep: u64,
+        /** Whether a filter is on. */ filtered: bool,
+    };
     /// Waits for the byte that lets it go; the pipe's end means nobody will.
     AwaitGo = 33, Init, { /** The pipe. */ lifeline: Source };
 }
@@ -281,6 +288,7 @@ impl Op {
             | Self::Filter { .. }
             | Self::EndWithParent { .. }
             | Self::Undumpable {}
+            | Self::Measure { .. }
             | Self::AwaitGo { .. } => None,
         }
     }
@@ -328,6 +336,10 @@ impl fmt::Display for Op {
             Self::Filter { program } => write!(f, "filter of {} instructions", program.len() / 8),
             Self::EndWithParent { .. } => f.write_str("ends with its parent"),
             Self::Undumpable {} => f.write_str("undumpable"),
+            Self::Measure { uid, gid, keep, filtered } => {
+                write!(f, "measured: ids {uid}:{gid}, no groups, capabilities {keep:x}, no new privileges")?;
+                f.write_str(if *filtered { ", filtered" } else { "" })
+            }
             Self::AwaitGo { lifeline } => write!(f, "wait for go on {lifeline}"),
         }
     }

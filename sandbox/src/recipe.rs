@@ -271,6 +271,7 @@ fn program(confinement: &Confinement, limits: &Limits, cwd: &str, facts: &Facts<
         ops.push(Op::Scopes {});
     }
     ops.push(Op::Filter { program: facts.filter.to_vec() });
+    ops.push(Op::Measure { uid: confinement.uid, gid: confinement.gid, keep, filtered: true });
     Ok(ops)
 }
 
@@ -400,6 +401,7 @@ pub fn becoming(run: &Program<'_>, facts: &Becoming) -> Result<Recipe, ZeroByte>
             Op::Signals {},
             Op::Streams { stdin, stdout, stderr },
             Op::OnlyStreams {},
+            Op::Measure { uid, gid, keep: 0, filtered: false },
         ],
         exec: exec(run)?,
     })

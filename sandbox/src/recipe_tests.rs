@@ -111,6 +111,7 @@ fn an_ordinary_run_in_words() {
             "streams 2 3 4",
             "only the streams survive exec",
             "filter of 2 instructions",
+            "measured: ids 1000:1000, no groups, capabilities 0, no new privileges, filtered",
         ]
     );
     let inner = recipe.inner.unwrap();

@@ -332,6 +332,13 @@ pub fn set_file_ids(uid: u32, gid: u32) -> bool {
     user == c_long::from(uid) && group == c_long::from(gid)
 }
 
+/// Whether this process has no supplementary group.
+#[must_use]
+pub fn has_no_groups() -> bool {
+    // SAFETY: getgroups with size 0 writes nothing and answers how many there are.
+    unsafe { libc::getgroups(0, ptr::null_mut()) == 0 }
+}
+
 /// Ends this process now: no destructor, no buffer flushed.
 pub fn exit_now(code: u8) -> ! {
     // SAFETY: _exit takes a number and does not return.
