@@ -289,8 +289,11 @@ impl<'a> Watching<'a> {
         if let Some(seconds) = plan.limits.wall_s {
             watching.arm(Duration::from_secs(seconds)).map_err(trouble)?;
         }
-        rustix::io::write(&watching.cell.lifeline, &[sandbox::init::GO]).map_err(trouble)?;
-        Ok(watching)
+        match rustix::io::write(&watching.cell.lifeline, &[sandbox::init::GO]) {
+            // A cell that has failed already reads no more; what it said tells why.
+            Ok(_) | Err(Errno::PIPE) => Ok(watching),
+            Err(error) => Err(trouble(error)),
+        }
     }
 
     fn arm(&self, after: Duration) -> Result<(), Errno> {

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::Test;
-use crate::run::{Folder, Run, lives, same, unique, wait_until};
+use crate::run::{Folder, Run, lives, pid_of, same, unique, wait_until};
 
 pub(crate) const TESTS: &[Test] = &[
     ("ending::case_34_a_daemon_in_a_session_of_its_own_ends_with_the_process", daemon),
@@ -40,10 +40,11 @@ fn killed() -> Result<(), Failed> {
     let word = unique();
     let run = Run::sh(&format!("sleep {word} & wait")).start()?;
     wait_until("the process runs", || lives(&word))?;
+    let group = group_of(&word)?;
     run.signal(Signal::KILL)?;
     run.end()?;
     wait_until("the process is gone", || !lives(&word))?;
-    remove_groups()
+    remove_group(&group)
 }
 
 fn goes_on() -> Result<(), Failed> {
@@ -52,6 +53,7 @@ fn goes_on() -> Result<(), Failed> {
     let script = format!("sleep {word} & while ! test -e {path}/end; do sleep 0.05; done");
     let run = Run::sh(&script).writing(&[&path]).with("/sandbox/ends_with_parent", json!(false)).start()?;
     wait_until("the process runs", || lives(&word))?;
+    let group = group_of(&word)?;
     run.signal(Signal::KILL)?;
     run.end_alone()?;
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -59,7 +61,7 @@ fn goes_on() -> Result<(), Failed> {
     fs::write(folder.0.join("end"), "")?;
     wait_until("the process is gone", || !lives(&word))?;
     same("it went on", went_on, true)?;
-    remove_groups()
+    remove_group(&group)
 }
 
 fn interrupted() -> Result<(), Failed> {
@@ -72,13 +74,23 @@ fn interrupted() -> Result<(), Failed> {
     same("its child lives", lives(&word), false)
 }
 
-/// What a killed `once` leaves for the next: its empty cgroup. Tests run beside each other, so only empty ones go.
-fn remove_groups() -> Result<(), Failed> {
+/// The name of the cgroup a process with this word is in: the run's.
+fn group_of(word: &str) -> Result<String, Failed> {
+    let pid = pid_of(word).ok_or("the process runs no more")?;
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    let own = text.lines().find_map(|it| it.strip_prefix("0::")).ok_or("no cgroup v2")?;
+    Ok(own.rsplit('/').next().unwrap_or_default().to_owned())
+}
+
+/// Removes the empty cgroup that a killed `once` leaves.
+fn remove_group(name: &str) -> Result<(), Failed> {
     for parent in groups() {
-        for run in fs::read_dir(&parent)?.flatten() {
-            // Another test's is busy, and stays.
-            drop(fs::remove_dir(run.path()));
+        let own = parent.join(name);
+        if own.exists() {
+            // The last process of it may still be on its way out.
+            wait_until("its cgroup is empty", || fs::remove_dir(&own).is_ok())?;
         }
+        // Another run's may lie in it.
         drop(fs::remove_dir(&parent));
     }
     Ok(())

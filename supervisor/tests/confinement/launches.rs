@@ -83,7 +83,7 @@ impl Rooted {
     /// What it prints on both streams, and how it ends.
     fn prints(&self, plan: &LaunchPlan) -> Result<(String, Option<Said>), Failed> {
         let (cell, output) = self.launch(plan)?;
-        rustix::io::write(&cell.lifeline, &[sandbox::init::GO])?;
+        go(&cell)?;
         to_the_end(cell, output)
     }
 
@@ -130,6 +130,14 @@ fn confinement() -> Confinement {
 fn with(mut plan: LaunchPlan, change: impl FnOnce(&mut Confinement)) -> LaunchPlan {
     plan.sandbox.as_mut().map(change);
     plan
+}
+
+fn go(cell: &Launching) -> Result<(), Failed> {
+    match rustix::io::write(&cell.lifeline, &[sandbox::init::GO]) {
+        // A cell that has failed already reads no more.
+        Ok(_) | Err(rustix::io::Errno::PIPE) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn to_the_end(cell: Launching, output: OwnedFd) -> Result<(String, Option<Said>), Failed> {
@@ -277,7 +285,7 @@ fn waits_for_go() -> Result<(), Failed> {
     let (cell, output) = root.launch(&root.plan(&format!("sleep {word} & echo ran")))?;
     std::thread::sleep(std::time::Duration::from_millis(300));
     same("before go", lives(&word), false)?;
-    rustix::io::write(&cell.lifeline, &[sandbox::init::GO])?;
+    go(&cell)?;
     exits(&to_the_end(cell, output)?, "ran\n")
 }
 
@@ -292,7 +300,7 @@ fn step() -> Result<(), Failed> {
     let env = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
     let cell = launch::start_step(&argv, &env, &confined, &Limits::default(), streams, None, &root.host);
     let cell = cell.map_err(|it| format!("{it:?}"))?;
-    rustix::io::write(&cell.lifeline, &[sandbox::init::GO])?;
+    go(&cell)?;
     exits(&to_the_end(cell, output)?, "new\none\n")?;
     same("whose it is", fs::metadata(format!("{workspaces}/new"))?.uid(), ACCOUNT)
 }
@@ -310,7 +318,7 @@ fn becoming(script: &str) -> Result<(Launching, OwnedFd), Failed> {
 fn becomes() -> Result<(), Failed> {
     let script = "id -u; id -G; grep -E 'Cap(Eff|Bnd)|NoNew' /proc/self/status; echo /proc/self/fd/*; env | sort | grep -v -E '^(PWD|_|OLDPWD|SHLVL)='";
     let (cell, output) = becoming(script)?;
-    rustix::io::write(&cell.lifeline, &[sandbox::init::GO])?;
+    go(&cell)?;
     let (text, _) = to_the_end(cell, output)?;
     let none = "0000000000000000";
     let expected = format!(

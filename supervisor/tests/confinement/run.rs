@@ -244,13 +244,18 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) -> Result<
     Ok(())
 }
 
-/// Whether a process of the host has this word on its command line.
-pub(crate) fn lives(word: &str) -> bool {
-    let Ok(entries) = fs::read_dir("/proc") else { return false };
-    entries.flatten().any(|it| {
+/// A process of the host with this word on its command line.
+pub(crate) fn pid_of(word: &str) -> Option<u32> {
+    fs::read_dir("/proc").ok()?.flatten().find_map(|it| {
         let line = fs::read(it.path().join("cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).any(|it| it == word.as_bytes())
+        let has = line.split(|byte| *byte == 0).any(|it| it == word.as_bytes());
+        has.then(|| it.file_name().to_str().and_then(|it| it.parse().ok())).flatten()
     })
+}
+
+/// Whether there is one.
+pub(crate) fn lives(word: &str) -> bool {
+    pid_of(word).is_some()
 }
 
 /// A word no other process has: a number of seconds to sleep for.
