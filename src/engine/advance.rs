@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn launch_has_one_way_in() {
         let ways: Vec<_> = LIFE.iter().filter(|row| row.effects.contains(&Do::Launch)).collect();
-        assert_eq!(ways.len(), 1);
-        assert_eq!((ways[0].from, ways[0].on), (State::Starting, Event::StartedConfirmed));
+        let ways: Vec<_> = ways.iter().map(|row| (row.from, row.on)).collect();
+        assert_eq!(ways, [(State::Starting, Event::StartedConfirmed)]);
         let starting: Vec<_> = LIFE.iter().filter(|row| row.to == State::Starting).collect();
         assert!(starting.iter().all(|row| row.effects.first() == Some(&Do::SaveTaken)));
     }

@@ -127,16 +127,8 @@ fn begin(said: &Said<'_>, interrupt: Interrupt, teller: &mut Teller) -> Result<(
 /// One line an event, until the kept log is on the server or the run ended without one.
 fn follow(trial: &mut Trial, asked: &Asked, seconds: &mut Seconds, teller: &mut Teller) -> Result<(), Trouble> {
     let since = |stored: Instant| Some(stored.elapsed().as_secs_f64());
-    let first = trial.wait("`started` or `ended`", STARTED_WAIT, {
-        let mut seen = 0;
-        move |trial| {
-            let last = trial.record().last_receipt()?;
-            if last == seen {
-                return Ok(None);
-            }
-            seen = last;
-            Ok(trial.thread(asked)?.into_iter().skip(1).find(|e| e.kind == "started" || e.kind == "ended"))
-        }
+    let first = trial.wait("`started` or `ended`", STARTED_WAIT, |trial| {
+        Ok(trial.thread(asked)?.into_iter().skip(1).find(|e| e.kind == "started" || e.kind == "ended"))
     })?;
     if first.kind == "started" {
         seconds.started = since(asked.stored);

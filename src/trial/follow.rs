@@ -10,7 +10,7 @@ use super::{Trial, Trouble, log};
 use crate::fossil::CloneFile;
 
 /// How often what is waited for is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Longest wait for the node's clone and first round; a small clone takes a second.
 pub const READY_WAIT: Duration = Duration::from_secs(60);
 /// Lines of the supervisor's log shown when what is waited for does not come.
@@ -44,14 +44,16 @@ impl Trial {
     /// # Errors
     /// After `wait`, or when the supervisor ends; the log's last lines are in the words.
     pub fn wait_for(&mut self, asked: &Asked, kind: &str, wait: Duration) -> Result<Entry, Trouble> {
-        let mut seen = 0;
-        self.wait(&format!("`{kind}` of run {}", asked.short()), wait, |trial| {
-            let last = trial.record.last_receipt()?;
-            if last == seen {
-                return Ok(None);
-            }
-            seen = last;
+        // Read anew each time: a new receipt is no sign that its artifact can be read already, nor none that it cannot.
+        let found = self.wait(&format!("`{kind}` of run {}", asked.short()), wait, |trial| {
             Ok(trial.thread(asked)?.into_iter().skip(1).find(|entry| entry.kind == kind))
+        });
+        found.map_err(|trouble| match (&trouble, self.thread(asked)) {
+            (Trouble::Stopped(why), Ok(thread)) => {
+                let kinds: Vec<&str> = thread.iter().map(|entry| entry.kind.as_str()).collect();
+                Trouble::stopped(format!("{why}\nand the server has {}", kinds.join(", ")))
+            }
+            (Trouble::Stopped(_), Err(_)) | (Trouble::Interrupted, _) => trouble,
         })
     }
 
@@ -61,16 +63,10 @@ impl Trial {
     /// As [`Trial::wait_for`].
     pub fn wait_running(&mut self, asked: &Asked, wait: Duration) -> Result<bool, Trouble> {
         let short = asked.short().to_owned();
-        let mut seen = 0;
         self.wait(&format!("the process of run {short}"), wait, |trial| {
             if log::launched(&trial.layout.log(), &short)?.is_some() {
                 return Ok(Some(true));
             }
-            let last = trial.record.last_receipt()?;
-            if last == seen {
-                return Ok(None);
-            }
-            seen = last;
             Ok(trial.thread(asked)?.iter().any(|entry| entry.kind == "ended").then_some(false))
         })
     }

@@ -27,7 +27,7 @@ impl Interrupt {
         std::thread::spawn(move || {
             for _ in &mut signals {
                 if counted.fetch_add(1, Ordering::Relaxed) >= 2 {
-                    #[expect(clippy::exit, reason = "whoever asks three times wants no more waiting")]
+                    // Whoever asks three times wants no more waiting.
                     std::process::exit(LEFT);
                 }
             }

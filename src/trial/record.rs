@@ -42,14 +42,6 @@ impl Record {
         Self { file: CloneFile::new(file, program), node_user: node_user.to_owned() }
     }
 
-    /// The number of the last receipt: a cheap way to see that something came.
-    ///
-    /// # Errors
-    /// When the repository cannot be read.
-    pub fn last_receipt(&self) -> Result<u64, Trouble> {
-        self.file.last_received().map_err(|e| self.at(&e))
-    }
-
     /// The full hash of the artifact these digits begin.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 ///
 /// # Panics
 /// When they do not build: no test that needs them says anything then.
-pub fn programs() -> &'static Path {
+pub(crate) fn programs() -> &'static Path {
     static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
     PROGRAMS.get_or_init(|| {
         let release = target().join("release");
@@ -36,7 +36,7 @@ fn target() -> PathBuf {
 }
 
 /// Why tests of the whole system cannot be made here, if so; they are then ignored and counted as skipped.
-pub fn missing() -> Option<&'static str> {
+pub(crate) fn missing() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("needs root");
     }
