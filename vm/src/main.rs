@@ -55,12 +55,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
 /// Builds everything, then becomes `ocx try`.
 fn try_it(args: &[std::ffi::OsString]) -> Result<ExitCode, String> {
     // Help changes nothing and needs no rights, so it is never held back by either.
     let asks_help = args.iter().take_while(|a| *a != "--").any(|a| a == "--help" || a == "-h");
     if !asks_help {
-        packages::require("cargo try")?;
+        let words = args.iter().map(|word| quoted(&word.to_string_lossy()));
+        packages::require(&std::iter::once(String::from("cargo try")).chain(words).collect::<Vec<_>>().join(" "))?;
     }
     let workspace = Workspace::find()?;
     workspace.build()?;
@@ -68,4 +79,16 @@ fn try_it(args: &[std::ffi::OsString]) -> Result<ExitCode, String> {
     // The programs stand where the rest of the build does; ocx finds ocx-supervisor beside itself.
     let failure = Command::new(&program).arg("try").args(args).exec();
     Err(format!("{}: {failure}", program.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn the_line_to_type_is_the_line_typed() {
+        assert_eq!(quoted("--ticket"), "--ticket");
+        assert_eq!(quoted("id; it's"), "'id; it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
 }
