@@ -15,10 +15,11 @@ use super::log::{Log, say};
 use super::store::Store;
 use crate::engine::check;
 use crate::engine::message::{self, Message};
-use crate::fossil::{Ask, Caller, CloneFile, Place, Program, Receipt, Session, User};
+use crate::fossil::{Ask, Caller, CloneFile, FossilError, Place, Program, Receipt, Session, User};
 
-/// Longest wait on chat for one answer; the server's own bound is below it.
-const CHAT_WAIT: Duration = Duration::from_secs(60);
+/// Longest wait on chat for one answer. A server whose own bound, `chat-poll-timeout`, is longer is not waited for:
+/// an approved post wakes nobody, so each clone is pulled at least this often.
+const CHAT_WAIT: Duration = Duration::from_secs(75);
 /// Longest a pull may take (decisions C-68).
 const PULL_WAIT: Duration = Duration::from_secs(600);
 /// Wait after a failed round: at first, and at most.
@@ -107,7 +108,11 @@ impl Listener {
                     if self.to_lane.send(Input::Round(round)).is_err() {
                         return;
                     }
-                    self.session.chat_wait(heard, CHAT_WAIT).map_err(|error| ("chat_failure", error.to_string()))
+                    match self.session.chat_wait(heard, CHAT_WAIT) {
+                        // Waited out: the same as an empty answer. A server that is gone fails the next round.
+                        Err(FossilError::NoAnswer { .. }) if begun.elapsed() >= CHAT_WAIT => Ok(heard),
+                        answer => answer.map_err(|error| ("chat_failure", error.to_string())),
+                    }
                 }
                 Err(failed) => Err(failed),
             };
@@ -132,7 +137,7 @@ impl Listener {
 
     /// One round: ask the highest receipt, pull whole, publish the number, read what is new, ask who sent it.
     fn round(&self, memory: &mut Memory) -> Result<Round, (&'static str, String)> {
-        let receipt_failure = |error: crate::fossil::FossilError| ("receipt_failure", error.to_string());
+        let receipt_failure = |error: FossilError| ("receipt_failure", error.to_string());
         let read_failure = |error: crate::fossil::StoreError| ("pull_failure", format!("reading the clone: {error}"));
         let asked_at = Instant::now();
         let asked = self.session.receipt(&Ask { artifacts: &[], users: &[], high: true }).map_err(receipt_failure)?;
@@ -161,12 +166,7 @@ impl Listener {
         self.ask_senders(memory, asked_at, high).map_err(receipt_failure)
     }
 
-    fn ask_senders(
-        &self,
-        memory: &mut Memory,
-        asked_at: Instant,
-        high: u64,
-    ) -> Result<Round, crate::fossil::FossilError> {
+    fn ask_senders(&self, memory: &mut Memory, asked_at: Instant, high: u64) -> Result<Round, FossilError> {
         let artifacts: Vec<String> = memory.held.keys().cloned().collect();
         let mut users: BTreeSet<String> =
             self.watched.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();

@@ -23,6 +23,9 @@ fn refused(system: &mut System, message: &Value) -> String {
     ended["note"].as_str().unwrap().to_owned()
 }
 
+/// The row expected, what is changed in a good run, and what the note names.
+type Change = (&'static str, fn(&mut Value), &'static str);
+
 fn refusals() {
     let mut system = System::new();
     let base = system.message("echo never");
@@ -30,7 +33,7 @@ fn refusals() {
     let asked = system.post(Where::Thread, &base);
     assert_eq!(system.ended(&asked, SOON)["outcome"], json!("exited"));
 
-    let changes: &[(&str, fn(&mut Value), &str)] = &[
+    let changes: &[Change] = &[
         ("2", |run| run["surprise"] = json!(1), "surprise"),
         ("2", |run| run["sandbox"]["files"] = json!([]), "files"),
         ("2", |run| drop(run.as_object_mut().unwrap().remove("objective")), "objective"),

@@ -27,9 +27,9 @@ mod sys;
 mod attacks;
 mod ending;
 mod launches;
-mod refusals;
 mod limits;
 mod process;
+mod refusals;
 mod run;
 mod seen;
 
@@ -44,7 +44,8 @@ fn main() {
     if let Some(why) = lacks {
         eprintln!("confinement: all tests skipped: {why}");
     }
-    let all = [seen::TESTS, process::TESTS, limits::TESTS, ending::TESTS, refusals::TESTS, attacks::TESTS, launches::TESTS];
+    let all =
+        [seen::TESTS, process::TESTS, limits::TESTS, ending::TESTS, refusals::TESTS, attacks::TESTS, launches::TESTS];
     let trials =
         all.into_iter().flatten().map(|(name, test)| Trial::test(*name, test).with_ignored_flag(lacks.is_some()));
     libtest_mimic::run(&arguments, trials.collect()).exit();
