@@ -6,7 +6,7 @@ use std::time::Instant;
 use supervisor::wire::frame::seal;
 use supervisor::wire::message::{EndedBy, Reply, Request};
 
-use super::lane::{Input, Lane};
+use super::lane::{EFFECT_WAIT, Input, Lane};
 use super::link::Answer;
 use super::over::{how_it_was, kept_log};
 use super::poster::Post;
@@ -83,7 +83,7 @@ impl Lane {
             }
             Do::Publish => return self.publish(hash),
             Do::Release => {
-                let handle = self.runs.get_mut(hash).and_then(|run| run.handle.take());
+                let handle = self.runs.get(hash).and_then(|run| run.handle);
                 let Some(handle) = handle else { return Ok(Some(Event::Released)) };
                 self.ask(hash, effect, Request::Release { handle }, &[])?;
             }
@@ -153,8 +153,30 @@ impl Lane {
             }
             Reply::Impossible { why } => {
                 self.say(hash, &format!("{asked}: the supervisor could not: {why}"));
-                // Of these only the log files hold a run up, and they are no part of its record.
-                (asked == Do::WriteLogs).then_some(Event::LogsWritten)
+                match asked {
+                    // No room in care: its turn comes later.
+                    Do::Take => Some(Event::Busy),
+                    // The log files are no part of its record.
+                    Do::WriteLogs => Some(Event::LogsWritten),
+                    // The process was over before the stop came.
+                    Do::StopProcess | Do::RemoveWorkspace => None,
+                    Do::Check
+                    | Do::Prepare
+                    | Do::SaveTaken
+                    | Do::PostStarted
+                    | Do::SaveStarted
+                    | Do::Launch
+                    | Do::SavePlan
+                    | Do::SaveEnding
+                    | Do::NoteEvents
+                    | Do::PostEnded
+                    | Do::SaveDone
+                    | Do::Publish
+                    | Do::Release => {
+                        self.try_again(hash, asked);
+                        None
+                    }
+                }
             }
             Reply::Welcome { .. } | Reply::Descriptor | Reply::Unset => None,
         }
@@ -301,6 +323,14 @@ impl Lane {
     fn plan_memfd(&self, hash: &str) -> Result<std::os::fd::OwnedFd, String> {
         let plan = serde_json::to_vec(self.accepted(hash)?.plan()).map_err(|error| error.to_string())?;
         seal("plan", &plan).map_err(|error| format!("the plan's memfd: {error}"))
+    }
+
+    /// Asks once more, later, for an effect that was handed over and could not be done.
+    fn try_again(&mut self, hash: &str, effect: Do) {
+        if let Some(run) = self.runs.get_mut(hash) {
+            run.todo.push_front(effect);
+            run.again_at = Some(Instant::now() + EFFECT_WAIT);
+        }
     }
 
     /// Goes on with what is left to do of a run that was just met.

@@ -10,6 +10,9 @@ use crate::engine::report::{Ended, How};
 use crate::protocol::life::{Do, Event, State};
 use crate::protocol::names::RunId;
 
+/// Most runs a lane tends at once; those past it wait for their turn. The supervisor's own bounds are for all lanes.
+const IN_HAND_MAX: usize = 64;
+
 impl Lane {
     /// Meets a run for the first time: what this host keeps of it says where it goes on.
     pub(super) fn meet(&mut self, hash: &str) {
@@ -103,17 +106,24 @@ impl Lane {
         if run.state != State::Unseen || !run.todo.is_empty() {
             return;
         }
+        let in_hand = self.runs.values().filter(|it| !matches!(it.state, State::Unseen | State::Settled)).count();
+        if in_hand >= IN_HAND_MAX {
+            self.waits(hash, "this clone has as many runs in hand as it tends at once");
+            return;
+        }
         match self.decision(hash) {
-            Some(Decision::Wait(why)) => {
-                if let Some(run) = self.runs.get_mut(hash)
-                    && run.why_waiting != Some(why)
-                {
-                    run.why_waiting = Some(why);
-                    self.say(hash, &format!("waits: {why}"));
-                }
-            }
+            Some(Decision::Wait(why)) => self.waits(hash, why),
             Some(Decision::Refuse(_) | Decision::Stopped | Decision::Accept(_)) => self.fire(hash, Event::Decided),
             None => {}
+        }
+    }
+
+    fn waits(&mut self, hash: &str, why: &'static str) {
+        if let Some(run) = self.runs.get_mut(hash)
+            && run.why_waiting != Some(why)
+        {
+            run.why_waiting = Some(why);
+            self.say(hash, &format!("waits: {why}"));
         }
     }
 

@@ -24,7 +24,7 @@ use crate::engine::check;
 use crate::protocol::life::{Do, Event, State};
 
 /// Wait before an effect that failed is tried again.
-const EFFECT_WAIT: Duration = Duration::from_secs(2);
+pub(super) const EFFECT_WAIT: Duration = Duration::from_secs(2);
 /// Longest sleep of a lane with nothing to do.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
 
@@ -99,7 +99,7 @@ impl Lane {
                     self.fire(&run, event);
                 }
                 if asked == Do::Release {
-                    self.decide(&run);
+                    self.decide_waiting();
                 }
             }
             Input::Told(run, told) => self.told(&run, told),
@@ -133,11 +133,12 @@ impl Lane {
         self.host.r_senders =
             std::fs::read_to_string(ceiling).ok().and_then(|text| crate::engine::ceiling::read(&text).ok());
         let now = Instant::now();
-        let hashes: Vec<String> = self.runs.keys().cloned().collect();
-        for hash in &hashes {
+        let unsettled: Vec<String> =
+            self.runs.iter().filter(|(_, run)| run.state != State::Settled).map(|(hash, _)| hash.clone()).collect();
+        for hash in &unsettled {
             self.hear_reports(hash);
-            self.decide(hash);
         }
+        self.decide_waiting();
         for stop in learned.misplaced {
             let run = stop.message.re.as_ref().and_then(|re| self.runs.get(re));
             if let Some(run) = run.filter(|it| it.state != State::Settled) {
@@ -153,6 +154,20 @@ impl Lane {
             }
         }
         self.watch();
+    }
+
+    /// Decides the runs that wait, in the server's order (V2-2.1-20).
+    fn decide_waiting(&mut self) {
+        let mut waiting: Vec<(u64, u64, String)> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.state == State::Unseen)
+            .map(|(hash, run)| (run.seen.receipt.receipt, run.seen.receipt.row, hash.clone()))
+            .collect();
+        waiting.sort();
+        for (_, _, hash) in waiting {
+            self.decide(&hash);
+        }
     }
 
     /// Counted reports and stops of a run that came with this or an earlier pull.
