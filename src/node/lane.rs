@@ -178,6 +178,11 @@ impl Lane {
             && matches!(run.state, State::Unseen | State::Ending)
         {
             self.say(hash, &format!("the server has its ended, {}", short(&ended)));
+            // Seen there, it is never sent again, whatever becomes of an attempt still under way.
+            if let Some(run) = self.runs.get_mut(hash) {
+                run.posts.remove(&Post::Ended);
+                run.ended_hash = Some(ended);
+            }
             self.fire(hash, Event::EndedConfirmed);
             return;
         }
