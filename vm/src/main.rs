@@ -1,17 +1,27 @@
 //! `cargo try` and `cargo vm`: builds the workspace in release, then starts the trial or the tests.
 //!
-//! What it changes on the host, it says first. It makes nothing but build output and, as root, installs what
+//! What it changes on the host, it says first. It makes build output and, for guests, a cache, and as root installs what
 //! [`packages`] lists.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks to whoever typed it")]
 
+mod archive;
 mod checks;
 mod ci;
 mod closure;
+mod cpio;
+mod guests;
+mod image;
 mod leftovers;
 mod licences;
 mod packages;
+mod programs;
+mod qemu;
+mod recipe;
+mod sum;
 mod tally;
+mod verdict;
+mod words;
 mod workspace;
 
 use std::os::unix::process::CommandExt as _;
@@ -24,6 +34,13 @@ cargo try [OPTIONS]   builds the workspace, then runs one real run on this machi
 cargo ci              every check and test of this project, as root; the last line counts them
 cargo vm try|ci       the same two
 cargo vm closure      only what ocx-supervisor depends on, and the licences of all that is linked or built with
+
+Whole hosts under QEMU, as root; ARCH is x86_64 or aarch64. What they are made of is fetched from Debian's archive once
+and kept in /var/cache/ocx-vm, or in $XDG_CACHE_HOME/ocx-vm.
+cargo vm test [ARCH|all [NAME...]]   runs test programs in a guest, all or those named; NAME/FILTER runs some tests of one
+cargo vm shell ARCH                  a console in a guest, with the programs in it
+cargo vm image ARCH|all              only fetches and makes what guests are made of
+cargo vm list                        what there is, and what of it is in the cache
 ";
 
 /// Exit codes as the tools have them: 0 done, 1 stopped, 2 usage.
@@ -37,6 +54,10 @@ fn main() -> ExitCode {
         Some("try") => try_it(&rest),
         Some("ci") => ci::run(&rest),
         Some("closure") => checks::closure_alone(),
+        Some("list") => guests::list(),
+        Some("image") => guests::image(&rest),
+        Some("shell") => guests::shell(&rest),
+        Some("test") => guests::test(&rest),
         Some("help" | "--help" | "-h") | None => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

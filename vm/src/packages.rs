@@ -17,16 +17,41 @@ const NEEDS: &[Need] = &[
     Need { program: "cc", packages: &["gcc", "libc6-dev"], why: "SQLite and the static cell are built from source" },
 ];
 
+/// What guests need beside that; apt and dpkg are what a Debian is.
+const GUEST_NEEDS: &[Need] =
+    &[Need { program: "mke2fs", packages: &["e2fsprogs"], why: "a guest's disks are made with it" }];
+/// What building for the other architecture needs.
+const AARCH64_NEEDS: &[Need] = &[Need {
+    program: "aarch64-linux-gnu-gcc",
+    packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+    why: "links programs for aarch64 and compiles SQLite for it",
+}];
+
+/// As [`require`], for guests of these architectures.
+///
+/// # Errors
+/// As [`require`].
+pub(crate) fn require_for_guests(command: &str, architectures: &[String]) -> Result<(), String> {
+    let cross = architectures.iter().any(|it| it == "aarch64") && std::env::consts::ARCH != "aarch64";
+    let needs = NEEDS.iter().chain(GUEST_NEEDS).chain(AARCH64_NEEDS.iter().filter(|_| cross));
+    let why = "a guest's files are root's, and it runs whole systems of them";
+    require_all(command, why, &needs.collect::<Vec<_>>())
+}
+
 /// Makes sure that the caller is root and that everything in [`NEEDS`] is there, installing what is not.
 ///
 /// # Errors
 /// For anyone but root, the one line to type; for root, what could not be installed.
 pub(crate) fn require(command: &str) -> Result<(), String> {
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| on_path(need.program).is_none()).collect();
+    let why = "ocx-supervisor makes namespaces, mounts and cgroups, and gives each part an account of its own";
+    require_all(command, why, &NEEDS.iter().collect::<Vec<_>>())
+}
+
+fn require_all(command: &str, why: &str, needs: &[&Need]) -> Result<(), String> {
+    let missing: Vec<&Need> = needs.iter().copied().filter(|need| on_path(need.program).is_none()).collect();
     if !is_root() {
         return Err(format!(
-            "{command} needs root: ocx-supervisor makes namespaces, mounts and cgroups, and gives each part an account \
-             of its own.{} Type this line:\n\n    sudo env \"PATH=$PATH\" \"HOME=$HOME\" {command}\n",
+            "{command} needs root: {why}.{} Type this line:\n\n    sudo env \"PATH=$PATH\" \"HOME=$HOME\" {command}\n",
             if missing.is_empty() {
                 String::from(" It installs nothing on this machine.")
             } else {
@@ -84,7 +109,10 @@ fn apt(args: &[&str]) -> bool {
 
 /// Where a program stands on `PATH`, if it does.
 fn on_path(program: &str) -> Option<PathBuf> {
+    // Where root's programs are, which a PATH made for a person may leave out.
+    let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&std::env::var_os("PATH")?)
+        .chain(sbin)
         .map(|directory| directory.join(program))
         .find(|file| file.metadata().is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0))
 }

@@ -11,7 +11,7 @@ pub(crate) struct Workspace {
     /// The directory of the top `Cargo.toml`.
     pub(crate) root: PathBuf,
     /// cargo's own word for it: `CARGO_TARGET_DIR` and settings are respected.
-    target: PathBuf,
+    pub(crate) target: PathBuf,
     /// All of `cargo metadata`.
     pub(crate) metadata: Value,
 }

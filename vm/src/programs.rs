@@ -1,0 +1,250 @@
+//! What a guest runs: built here for its architecture, and put on a disk under the very paths it was built at.
+//!
+//! Tests have paths of the build in them (`CARGO_BIN_EXE_…`, the target directory around themselves), so the guest
+//! mounts the disk where the target directory is on this machine.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::words::Job;
+use crate::workspace::Workspace;
+use crate::{cpio, image, words};
+
+/// The packages whose programs go into guests.
+const PACKAGES: &[&str] = &["ocx", "supervisor", "sandbox"];
+/// Test programs that say nothing more in a guest, and why.
+const NOT_IN_GUESTS: &[(&str, &str)] = &[("tidy", "it reads the sources")];
+/// How long a test program may take, in seconds, under emulation on a machine that does other things too.
+const JOB_SECONDS: u64 = 900;
+/// What tests read in place of building; `tests/support` has the other half.
+const PROGRAMS_ENV: &str = "OCX_TEST_PROGRAMS";
+
+/// Programs built for one architecture.
+pub(crate) struct Programs {
+    /// Where the guest mounts them.
+    at: PathBuf,
+    /// Every file, below `at`.
+    files: BTreeSet<PathBuf>,
+    /// Every job there can be.
+    pub(crate) jobs: Vec<Job>,
+    /// The directory of the release programs.
+    release: PathBuf,
+    /// The guest's init.
+    init: PathBuf,
+}
+
+/// How cargo is told to build for an architecture.
+struct Target {
+    triple: String,
+    /// It is another architecture than this machine's.
+    foreign: bool,
+}
+
+impl Target {
+    fn of(arch: &str) -> Self {
+        Self { triple: format!("{arch}-unknown-linux-gnu"), foreign: arch != std::env::consts::ARCH }
+    }
+
+    fn cargo(&self, workspace: &Workspace, args: &[&str]) -> Command {
+        let mut cargo = workspace.cargo(args);
+        if self.foreign {
+            cargo.args(["--target", &self.triple]);
+            self.linker(&mut cargo);
+        }
+        cargo
+    }
+
+    /// Debian's cross compiler, for what is linked and for what is C.
+    fn linker(&self, cargo: &mut Command) {
+        if self.foreign {
+            let compiler = format!("{}-linux-gnu-gcc", self.triple.split('-').next().unwrap_or_default());
+            let name = self.triple.replace('-', "_");
+            cargo.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), &compiler);
+            cargo.env(format!("CC_{name}"), &compiler);
+        }
+    }
+}
+
+fn done(what: &str, command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(format!("{what} failed; cargo's words stand above")),
+        Err(error) => Err(format!("{what}: {error}")),
+    }
+}
+
+impl Programs {
+    /// Builds the release programs, every test program, and the init.
+    ///
+    /// # Errors
+    /// What does not build.
+    pub(crate) fn build(workspace: &Workspace, arch: &str) -> Result<Self, String> {
+        let target = Target::of(arch);
+        let init = build_init(workspace, &target)?;
+        // Not the whole workspace: the commands' own package says nothing in a guest.
+        let packages: Vec<&str> = PACKAGES.iter().flat_map(|it| ["--package", it]).collect();
+        let build = [["build", "--release", "--locked"].as_slice(), &packages].concat();
+        done("cargo build", &mut target.cargo(workspace, &build))?;
+        let test = ["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"];
+        let output = target
+            .cargo(workspace, &[test.as_slice(), &packages].concat())
+            .stdout(Stdio::piped())
+            .spawn()
+            .and_then(std::process::Child::wait_with_output)
+            .map_err(|e| format!("cargo test --no-run: {e}"))?;
+        if !output.status.success() {
+            return Err(String::from("cargo test --no-run failed; cargo's words stand above"));
+        }
+        let at = workspace.target.clone();
+        let built = if target.foreign { at.join(&target.triple) } else { at.clone() };
+        let release = built.join("release");
+        let (mut jobs, mut files) = artifacts(&String::from_utf8_lossy(&output.stdout));
+        for program in ["ocx", "ocx-supervisor"] {
+            files.insert(release.join(program));
+        }
+        let ocx = release.join("ocx").display().to_string();
+        for (name, words) in [("try", [].as_slice()), ("try-ticket", ["--ticket"].as_slice())] {
+            let words = [[ocx.as_str(), "try", "--json"].as_slice(), words].concat();
+            jobs.push(job(name, words.into_iter().map(String::from).collect()));
+        }
+        jobs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Self { at, files, jobs, release, init })
+    }
+
+    /// The jobs of these names, all when there are none. `NAME/FILTER` gives a test program its filter.
+    ///
+    /// # Errors
+    /// A name that is none, with those that are.
+    pub(crate) fn named(&self, names: &[String]) -> Result<Vec<Job>, String> {
+        if names.is_empty() {
+            return Ok(self.jobs.clone());
+        }
+        names.iter().map(|name| pick(&self.jobs, name)).collect()
+    }
+
+    /// Makes the disk of programs, and the initramfs that runs these jobs, in a directory beside the build.
+    ///
+    /// # Errors
+    /// What cannot be written, and where.
+    pub(crate) fn pack(&self, arch: &str, jobs: &[Job], modules: &[PathBuf]) -> Result<(PathBuf, PathBuf), String> {
+        let place = self.at.join("vm").join(arch);
+        let tree = place.join("disk");
+        drop(fs::remove_dir_all(&tree));
+        for file in &self.files {
+            let below = file.strip_prefix(&self.at).map_err(|e| format!("{}: {e}", file.display()))?;
+            let into = tree.join(below);
+            fs::create_dir_all(into.parent().unwrap_or(&tree)).map_err(|e| format!("{}: {e}", into.display()))?;
+            fs::hard_link(file, &into).map_err(|e| format!("{}: {e}", file.display()))?;
+        }
+        let disk = place.join("programs.ext4");
+        image::ext4(&tree, &disk, 0)?;
+        let initramfs = place.join("initramfs");
+        let bytes = self.initramfs(jobs, modules)?;
+        fs::write(&initramfs, bytes).map_err(|e| format!("{}: {e}", initramfs.display()))?;
+        Ok((disk, initramfs))
+    }
+
+    fn initramfs(&self, jobs: &[Job], modules: &[PathBuf]) -> Result<Vec<u8>, String> {
+        let read = |path: &Path| fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
+        let mut cpio = cpio::Cpio::default();
+        for directory in ["dev", "root", "modules"] {
+            cpio.directory(directory);
+        }
+        cpio.device("dev/console", 5, 1);
+        cpio.file("init", &read(&self.init)?);
+        for (number, module) in modules.iter().enumerate() {
+            let name = module.file_name().unwrap_or_default().to_string_lossy();
+            cpio.file(&format!("{}/{number:02}-{name}", words::MODULES), &read(module)?);
+        }
+        let plan = words::Plan {
+            programs_at: self.at.display().to_string(),
+            env: vec![(String::from(PROGRAMS_ENV), self.release.display().to_string())],
+            jobs: jobs.to_vec(),
+            shell: jobs.is_empty(),
+        };
+        cpio.file(words::PLAN, plan.text()?.as_bytes());
+        Ok(cpio.finish())
+    }
+}
+
+/// Links the init statically, in a target directory of its own: the flag would reach proc macros and rebuild the rest.
+fn build_init(workspace: &Workspace, target: &Target) -> Result<PathBuf, String> {
+    let into = workspace.target.join("vm").join("init");
+    let mut cargo =
+        workspace.cargo(&["build", "--release", "--locked", "--quiet", "--package", "vm", "--bin", "guest-init"]);
+    cargo.args(["--target", &target.triple, "--target-dir"]).arg(&into).env_remove("CARGO_ENCODED_RUSTFLAGS");
+    target.linker(&mut cargo);
+    done("cargo build of the guest's init", cargo.env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
+    Ok(into.join(&target.triple).join("release/guest-init"))
+}
+
+fn job(name: &str, words: Vec<String>) -> Job {
+    Job { name: String::from(name), seconds: JOB_SECONDS, words }
+}
+
+/// The jobs, and every file built, of cargo's messages: one JSON object a line.
+fn artifacts(messages: &str) -> (Vec<Job>, BTreeSet<PathBuf>) {
+    let (mut jobs, mut files) = (Vec::new(), BTreeSet::new());
+    for message in messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str);
+        let (Some(program), Some(target), Some(kind)) =
+            (text("/executable"), text("/target/name"), text("/target/kind/0"))
+        else {
+            continue;
+        };
+        if NOT_IN_GUESTS.iter().any(|(name, _)| *name == target) {
+            continue;
+        }
+        files.insert(PathBuf::from(program));
+        if message.pointer("/profile/test") == Some(&Value::Bool(true)) {
+            let name = if kind == "test" { String::from(target) } else { format!("{target}-{kind}") };
+            jobs.push(job(&name, vec![String::from(program)]));
+        }
+    }
+    (jobs, files)
+}
+
+fn pick(jobs: &[Job], name: &str) -> Result<Job, String> {
+    let (program, filter) = name.split_once('/').map_or((name, None), |(program, filter)| (program, Some(filter)));
+    let Some(found) = jobs.iter().find(|job| job.name == program) else {
+        let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+        return Err(format!("no test program {program:?} for guests: there are {}", names.join(", ")));
+    };
+    let mut job = found.clone();
+    name.clone_into(&mut job.name);
+    job.words.extend(filter.map(String::from));
+    Ok(job)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    const MESSAGES: &str = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"link"},"profile":{"test":true},"executable":"/t/debug/deps/link-1"}
+{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"sandbox"},"profile":{"test":true},"executable":"/t/debug/deps/sandbox-1"}
+{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"ocx"},"profile":{"test":false},"executable":"/t/debug/ocx"}
+{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"serde"},"profile":{"test":false},"executable":null}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"tidy"},"profile":{"test":true},"executable":"/t/debug/deps/tidy-1"}
+not json"#;
+
+    #[test]
+    fn test_programs_are_jobs_and_every_program_is_a_file() {
+        let (jobs, files) = artifacts(MESSAGES);
+        assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["link", "sandbox-lib"]);
+        assert_eq!(files.len(), 3);
+        assert!(files.contains(Path::new("/t/debug/ocx")));
+    }
+
+    #[test]
+    fn a_name_may_have_a_filter_and_one_that_is_none_is_told() {
+        let (jobs, _) = artifacts(MESSAGES);
+        let job = pick(&jobs, "link/start::a").unwrap();
+        assert_eq!((job.name.as_str(), job.words.last().map(String::as_str)), ("link/start::a", Some("start::a")));
+        assert!(pick(&jobs, "lnik").unwrap_err().contains("link, sandbox-lib"));
+    }
+}

@@ -1,0 +1,157 @@
+//! `vm/kernels.toml`: what a guest is made of, and the sum that names what was made of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sum;
+
+/// The file, built in: a cache made by another version of it is never taken for ours.
+const TEXT: &str = include_str!("../kernels.toml");
+/// Changed when the code makes something else of the same recipe.
+const MADE_BY: u32 = 1;
+
+/// The whole file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Recipe {
+    pub(crate) archive: Archive,
+    pub(crate) tools: Tools,
+    pub(crate) root: Root,
+    pub(crate) arch: BTreeMap<String, Arch>,
+}
+
+/// Where packages come from.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Archive {
+    /// The release's name, for messages.
+    pub(crate) release: String,
+    /// Lines of sources.list(5) without the first word.
+    pub(crate) sources: Vec<String>,
+}
+
+/// Programs for the host.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tools {
+    pub(crate) packages: Vec<String>,
+}
+
+/// The root of a bare guest.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Root {
+    pub(crate) packages: Vec<String>,
+    /// Free space, in MiB.
+    pub(crate) free_mib: u64,
+}
+
+/// One architecture of guests.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Arch {
+    /// Debian's name for it.
+    pub(crate) debian: String,
+    /// Below the kernel's modules, in the order to load them.
+    pub(crate) modules: Vec<String>,
+    pub(crate) kernel: Pinned,
+}
+
+/// One package of one version.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pinned {
+    pub(crate) package: String,
+    pub(crate) version: String,
+    /// Of the package's file, in hexadecimal.
+    pub(crate) sha256: String,
+    /// What this kernel is there to show.
+    pub(crate) shows: String,
+}
+
+impl Recipe {
+    /// The recipe built in.
+    ///
+    /// # Errors
+    /// What is not as it must be in `vm/kernels.toml`.
+    pub(crate) fn read() -> Result<Self, String> {
+        Self::parse(TEXT)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let recipe: Self = toml::from_str(text).map_err(|e| format!("vm/kernels.toml: {e}"))?;
+        for (name, arch) in &recipe.arch {
+            let sum = &arch.kernel.sha256;
+            if sum.len() != 64 || !sum.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f')) {
+                return Err(format!("vm/kernels.toml: arch.{name}.kernel.sha256 is no SHA-256 in lower case"));
+            }
+        }
+        Ok(recipe)
+    }
+
+    /// One architecture.
+    ///
+    /// # Errors
+    /// Its name is none of those there are, which are then said.
+    pub(crate) fn arch(&self, name: &str) -> Result<&Arch, String> {
+        let names = || self.arch.keys().cloned().collect::<Vec<_>>().join(", ");
+        self.arch.get(name).ok_or_else(|| format!("no architecture {name:?}: there are {}", names()))
+    }
+
+    /// What the host's tools are called in the cache.
+    ///
+    /// # Errors
+    /// As JSON has them; none is known.
+    pub(crate) fn tools_name(&self, host: &str) -> Result<String, String> {
+        Ok(format!("tools-{host}-{}", short(&(&self.archive, &self.tools))?))
+    }
+
+    /// What a root image is called there.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn root_name(&self, arch: &Arch) -> Result<String, String> {
+        Ok(format!("root-{}-{}.ext4", arch.debian, short(&(&self.archive, &self.root, &arch.debian))?))
+    }
+}
+
+impl Arch {
+    /// What an unpacked kernel is called in the cache.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn kernel_name(&self) -> Result<String, String> {
+        Ok(format!("kernel-{}-{}-{}", self.debian, self.kernel.version, short(&self)?))
+    }
+}
+
+fn short(of: &impl Serialize) -> Result<String, String> {
+    let text = serde_json::to_string(&(MADE_BY, of)).map_err(|e| e.to_string())?;
+    Ok(sum::of_bytes(text.as_bytes()).chars().take(12).collect())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recipe_built_in_is_whole_and_another_has_other_names() {
+        let recipe = Recipe::read().unwrap();
+        assert_eq!(recipe.arch.keys().map(String::as_str).collect::<Vec<_>>(), ["aarch64", "x86_64"]);
+        let mut other = recipe.clone();
+        other.root.packages.push(String::from("mawk"));
+        let arch = recipe.arch("x86_64").unwrap();
+        assert_ne!(recipe.root_name(arch).unwrap(), other.root_name(arch).unwrap());
+        assert_eq!(recipe.tools_name("amd64").unwrap(), other.tools_name("amd64").unwrap());
+        assert!(recipe.arch("riscv64").unwrap_err().contains("aarch64, x86_64"));
+    }
+
+    #[test]
+    fn a_key_it_does_not_know_and_a_sum_that_is_none_are_refused() {
+        assert!(Recipe::parse(&format!("{TEXT}\nmirror = 'x'\n")).unwrap_err().contains("mirror"));
+        let sum = Recipe::read().unwrap().arch("x86_64").unwrap().kernel.sha256.clone();
+        assert!(Recipe::parse(&TEXT.replace(&sum, &sum[1..])).unwrap_err().contains("arch.x86_64.kernel.sha256"));
+    }
+}
