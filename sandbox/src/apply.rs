@@ -347,10 +347,17 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
     }
 }
 
-/// Written once in a tmpfs that is nowhere attached, then mounted at its place from there.
+/// Where the tmpfs of created files is attached: on the old root, which `Pivot` takes away with all that is on it.
+const CREATED_ON: &CStr = c"/proc";
+
+/// Written once in a tmpfs that the sandbox never sees, then mounted at its place from there.
 fn created_file(building: &mut Building, at: &CStr, text: &[u8], point: Point) -> Result<(), Errno> {
     if building.created.is_none() {
-        building.created = Some((mounts::created()?, 0));
+        let created = mounts::created()?;
+        // Attached, for kernels before 6.15 clone no part of a tree that is attached nowhere (EINVAL).
+        let on = openat(CWD, CREATED_ON, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        mounts::place(created.as_fd(), on.as_fd())?;
+        building.created = Some((created, 0));
     }
     let [uid, gid] = building.account;
     let (folder, count) = building.created.as_mut().ok_or(Errno::NOENT)?;
