@@ -120,14 +120,20 @@ impl Begun {
             .arg(dir)
             .args(["--", "sleep", "50"])
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
+        let mut said = String::new();
         while !line.contains(event) {
             line.clear();
-            assert_ne!(stdout.read_line(&mut line).unwrap(), 0, "it ended before {event}");
+            if stdout.read_line(&mut line).unwrap() == 0 {
+                let mut why = String::new();
+                std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut why).unwrap();
+                panic!("it ended before {event}: {}\n{said}{why}", child.wait().unwrap());
+            }
+            said.push_str(&line);
         }
         Self { child, stdout }
     }

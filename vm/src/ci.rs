@@ -34,7 +34,7 @@ pub(crate) fn run(args: &[OsString]) -> Result<ExitCode, String> {
         tests(&mut tally, &workspace)?;
         checks::trial(&mut tally, &workspace, &[]);
         checks::trial(&mut tally, &workspace, &["--ticket"]);
-        let left = Seen::now().since(&before);
+        let left = Seen::stays_since(&before);
         tally.check("nothing left behind", if left.is_empty() { Ok(String::new()) } else { Err(left.join("; ")) });
     } else {
         tally.skip("tests and trial", "nothing is built");

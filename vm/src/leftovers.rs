@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// What is there now, one line each; two of these are compared.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub(crate) struct Seen(BTreeSet<String>);
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// Directories this deep below [`CGROUPS`] are looked at.
 const CGROUP_DEPTH_MAX: u32 = 6;
+/// How long what has ended may take to be gone.
+const GONE_WAIT: Duration = Duration::from_secs(10);
 
 impl Seen {
     /// Looks.
@@ -39,8 +42,21 @@ impl Seen {
         Self(seen)
     }
 
+    /// What came after `before` and does not go by itself within [`GONE_WAIT`]: an orphan that has ended stays in the
+    /// table until the host's init has waited for it.
+    pub(crate) fn stays_since(before: &Self) -> Vec<String> {
+        let deadline = Instant::now() + GONE_WAIT;
+        loop {
+            let left = Self::now().since(before);
+            if left.is_empty() || Instant::now() >= deadline {
+                return left;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// What is there now and was not in `before`.
-    pub(crate) fn since(&self, before: &Self) -> Vec<String> {
+    fn since(&self, before: &Self) -> Vec<String> {
         self.0.difference(&before.0).cloned().collect()
     }
 }
@@ -53,7 +69,10 @@ fn names(directory: &Path) -> Vec<String> {
 fn directories(directory: &Path, depth: u32, seen: &mut BTreeSet<String>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            seen.insert(format!("cgroup {}", entry.path().display()));
+            // Other cgroups come and go with whatever else the host does.
+            if entry.file_name().to_string_lossy().starts_with("ocx") {
+                seen.insert(format!("cgroup {}", entry.path().display()));
+            }
             if depth > 0 {
                 directories(&entry.path(), depth - 1, seen);
             }
