@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::image::{Cache, Kernel, Tools};
-use crate::programs::Programs;
+use crate::programs::{Packed, Programs};
 use crate::qemu::Guest;
-use crate::recipe::{Arch, Recipe};
+use crate::recipe::Recipe;
 use crate::tally::Tally;
 use crate::verdict::{self, Verdict, judge};
-use crate::words::{Job, Said};
+use crate::words::Said;
 use crate::workspace::Workspace;
 use crate::{image, packages};
 
@@ -21,7 +21,10 @@ struct Made {
     root: std::path::PathBuf,
 }
 
-fn make(cache: &Cache, arch: &Arch) -> Result<Made, String> {
+/// Holds the cache no longer than that: once a thing is made it is only read.
+fn make(recipe: &Recipe, name: &str) -> Result<Made, String> {
+    let cache = Cache::open(recipe)?;
+    let arch = recipe.arch(name)?;
     Ok(Made { tools: cache.tools()?, kernel: cache.kernel(arch)?, root: cache.root(arch)? })
 }
 
@@ -59,9 +62,8 @@ pub(crate) fn image(args: &[OsString]) -> Result<ExitCode, String> {
     let recipe = Recipe::read()?;
     let names = architectures(&recipe, Some(word))?;
     packages::require_for_guests("cargo vm image", &names)?;
-    let cache = Cache::open(recipe)?;
     for name in names {
-        let made = make(&cache, cache.recipe().arch(&name)?)?;
+        let made = make(&recipe, &name)?;
         println!("{name}: kernel {}", made.kernel.image.display());
         println!("{name}: root {}", made.root.display());
     }
@@ -77,19 +79,17 @@ pub(crate) fn shell(args: &[OsString]) -> Result<ExitCode, String> {
     packages::require_for_guests("cargo vm shell", &words)?;
     let workspace = Workspace::find()?;
     let programs = Programs::build(&workspace, name)?;
-    let cache = Cache::open(recipe)?;
-    let made = make(&cache, cache.recipe().arch(name)?)?;
-    let guest = guest(name, &made, &programs, &[])?;
-    // Nothing of the cache is written any more: others may make things in it meanwhile.
-    drop(cache);
+    let made = make(&recipe, name)?;
+    let packed = programs.pack(name, &[], &made.kernel.modules)?;
+    let guest = guest(name, &made, &packed);
     eprintln!("cargo vm: exit ends the guest; Ctrl-A X ends QEMU. The programs are where they were built.");
     guest.shell(&made.tools)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn guest<'a>(arch: &'a str, made: &'a Made, programs: &Programs, jobs: &[Job]) -> Result<Guest<'a>, String> {
-    let (disk, initramfs) = programs.pack(arch, jobs, &made.kernel.modules)?;
-    Ok(Guest { arch, kernel: &made.kernel.image, initramfs, root: made.root.clone(), programs: disk, append: "" })
+fn guest<'a>(arch: &'a str, made: &'a Made, packed: &Packed) -> Guest<'a> {
+    let (initramfs, programs) = (packed.initramfs(), packed.disk());
+    Guest { arch, kernel: &made.kernel.image, initramfs, root: &made.root, programs, append: "" }
 }
 
 /// `cargo vm test [ARCH|all] [NAME…]`: one line a guest at the end, and it fails when one of them is not ok.
@@ -99,15 +99,15 @@ pub(crate) fn test(args: &[OsString]) -> Result<ExitCode, String> {
     let names = architectures(&recipe, words.first().map(String::as_str))?;
     packages::require_for_guests("cargo vm test", &names)?;
     let workspace = Workspace::find()?;
-    let cache = Cache::open(recipe)?;
     let mut lines = Vec::new();
     let mut good = true;
     for name in names {
         let start = Instant::now();
         let programs = Programs::build(&workspace, &name)?;
         let jobs = programs.named(words.get(1..).unwrap_or_default())?;
-        let made = make(&cache, cache.recipe().arch(&name)?)?;
-        let guest = guest(&name, &made, &programs, &jobs)?;
+        let made = make(&recipe, &name)?;
+        let packed = programs.pack(&name, &jobs, &made.kernel.modules)?;
+        let guest = guest(&name, &made, &packed);
         let how = if guest.kvm() { "KVM" } else { "TCG" };
         let built = start.elapsed().as_secs();
         let mut tally = Tally::default();

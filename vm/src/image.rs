@@ -14,9 +14,9 @@ const CACHE: &str = "/var/cache/ocx-vm";
 const MIB: u64 = 1 << 20;
 
 /// The cache, held by this process: two commands do not make the same thing at once.
-pub(crate) struct Cache {
+pub(crate) struct Cache<'a> {
     dir: PathBuf,
-    recipe: Recipe,
+    recipe: &'a Recipe,
     /// Closed with this value, which lets the next command in.
     _lock: File,
 }
@@ -41,12 +41,12 @@ pub(crate) fn place() -> PathBuf {
     std::env::var_os("XDG_CACHE_HOME").map_or_else(|| PathBuf::from(CACHE), |dir| PathBuf::from(dir).join("ocx-vm"))
 }
 
-impl Cache {
+impl<'a> Cache<'a> {
     /// Opens it, and waits for another command that holds it.
     ///
     /// # Errors
     /// It cannot be made or locked.
-    pub(crate) fn open(recipe: Recipe) -> Result<Self, String> {
+    pub(crate) fn open(recipe: &'a Recipe) -> Result<Self, String> {
         let dir = place();
         let named = |e: std::io::Error| format!("{}: {e}", dir.display());
         fs::create_dir_all(&dir).map_err(named)?;
@@ -126,11 +126,6 @@ impl Cache {
             ext4(&tree, into, self.recipe.root.free_mib)?;
             clear(&tree)
         })
-    }
-
-    /// Its recipe.
-    pub(crate) const fn recipe(&self) -> &Recipe {
-        &self.recipe
     }
 }
 

@@ -37,6 +37,31 @@ pub(crate) struct Programs {
     init: PathBuf,
 }
 
+/// What one guest is given, gone with its value.
+pub(crate) struct Packed {
+    place: PathBuf,
+}
+
+impl Packed {
+    /// The disk of programs.
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.place.join("programs.ext4")
+    }
+
+    /// The init, the modules and the plan.
+    pub(crate) fn initramfs(&self) -> PathBuf {
+        self.place.join("initramfs")
+    }
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.place) {
+            eprintln!("cargo vm: {} is left: {error}", self.place.display());
+        }
+    }
+}
+
 /// How cargo is told to build for an architecture.
 struct Target {
     triple: String,
@@ -130,22 +155,21 @@ impl Programs {
     ///
     /// # Errors
     /// What cannot be written, and where.
-    pub(crate) fn pack(&self, arch: &str, jobs: &[Job], modules: &[PathBuf]) -> Result<(PathBuf, PathBuf), String> {
-        let place = self.at.join("vm").join(arch);
-        let tree = place.join("disk");
-        drop(fs::remove_dir_all(&tree));
+    pub(crate) fn pack(&self, arch: &str, jobs: &[Job], modules: &[PathBuf]) -> Result<Packed, String> {
+        // Of this process: another command's guest of the same architecture may be running.
+        let packed = Packed { place: self.at.join("vm").join(format!("{arch}-{}", std::process::id())) };
+        let tree = packed.place.join("disk");
         for file in &self.files {
             let below = file.strip_prefix(&self.at).map_err(|e| format!("{}: {e}", file.display()))?;
             let into = tree.join(below);
             fs::create_dir_all(into.parent().unwrap_or(&tree)).map_err(|e| format!("{}: {e}", into.display()))?;
             fs::hard_link(file, &into).map_err(|e| format!("{}: {e}", file.display()))?;
         }
-        let disk = place.join("programs.ext4");
-        image::ext4(&tree, &disk, 0)?;
-        let initramfs = place.join("initramfs");
-        let bytes = self.initramfs(jobs, modules)?;
-        fs::write(&initramfs, bytes).map_err(|e| format!("{}: {e}", initramfs.display()))?;
-        Ok((disk, initramfs))
+        image::ext4(&tree, &packed.disk(), 0)?;
+        fs::remove_dir_all(&tree).map_err(|e| format!("{}: {e}", tree.display()))?;
+        let initramfs = packed.initramfs();
+        fs::write(&initramfs, self.initramfs(jobs, modules)?).map_err(|e| format!("{}: {e}", initramfs.display()))?;
+        Ok(packed)
     }
 
     fn initramfs(&self, jobs: &[Job], modules: &[PathBuf]) -> Result<Vec<u8>, String> {

@@ -33,7 +33,7 @@ pub(crate) struct Guest<'a> {
     pub(crate) arch: &'a str,
     pub(crate) kernel: &'a Path,
     pub(crate) initramfs: PathBuf,
-    pub(crate) root: PathBuf,
+    pub(crate) root: &'a Path,
     pub(crate) programs: PathBuf,
     /// Beside our own few, on the kernel's command line.
     pub(crate) append: &'a str,
@@ -59,7 +59,7 @@ impl Guest<'_> {
         qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none"]);
         qemu.arg("-kernel").arg(self.kernel).arg("-initrd").arg(&self.initramfs);
         qemu.args(["-append", &format!("console={console} loglevel=5 panic=-1 {}", self.append)]);
-        for (image, how) in [(&self.root, "snapshot=on"), (&self.programs, "readonly=on")] {
+        for (image, how) in [(self.root, "snapshot=on"), (self.programs.as_path(), "readonly=on")] {
             let drive = format!(
                 "file={},format=raw,if=virtio,cache=unsafe,{how}",
                 image.display().to_string().replace(',', ",,")
