@@ -12,7 +12,7 @@ use crate::tally::Tally;
 use crate::verdict::{self, Verdict, judge};
 use crate::words::Said;
 use crate::workspace::Workspace;
-use crate::{image, packages};
+use crate::{image, packages, programs};
 
 /// What one architecture's guests are made of, there and ready.
 struct Made {
@@ -50,6 +50,9 @@ pub(crate) fn list() -> Result<ExitCode, String> {
     for (name, arch) in &recipe.arch {
         println!("{name}: {} {}: {}", arch.kernel.package, arch.kernel.version, arch.kernel.shows);
         println!("  kernel {}, root {}", there(arch.kernel_name()?), there(recipe.root_name(arch)?));
+    }
+    for (name, variant) in &recipe.variant {
+        println!("variant {name}: {}", variant.shows);
     }
     println!("boots: bare (our own init is PID 1)");
     Ok(ExitCode::SUCCESS)
@@ -92,40 +95,83 @@ fn guest<'a>(arch: &'a str, made: &'a Made, packed: &Packed) -> Guest<'a> {
     Guest { arch, kernel: &made.kernel.image, initramfs, root: &made.root, programs, append: "" }
 }
 
-/// `cargo vm test [ARCH|all] [NAME…]`: one line a guest at the end, and it fails when one of them is not ok.
+/// What `cargo vm test` is asked.
+struct Asked {
+    architectures: Vec<String>,
+    variant: Option<String>,
+    /// Test programs by name; none for all.
+    names: Vec<String>,
+}
+
+impl Asked {
+    fn read(recipe: &Recipe, mut words: Vec<String>) -> Result<Self, String> {
+        let mut variant = None;
+        if let Some(at) = words.iter().position(|word| word == "--variant") {
+            let after: Vec<String> = words.drain(at..).skip(1).collect();
+            let (name, rest) =
+                after.split_first().ok_or("--variant takes a name; cargo vm list says which there are")?;
+            recipe.variant(name)?;
+            variant = Some(name.clone());
+            words.extend_from_slice(rest);
+        }
+        let architectures = architectures(recipe, words.first().map(String::as_str))?;
+        Ok(Self { architectures, variant, names: words.into_iter().skip(1).collect() })
+    }
+}
+
+/// `cargo vm test [--variant NAME] [ARCH|all [NAME…]]`: one line a guest at the end; it fails when one of them is not ok.
 pub(crate) fn test(args: &[OsString]) -> Result<ExitCode, String> {
-    let words = words(args)?;
     let recipe = Recipe::read()?;
-    let names = architectures(&recipe, words.first().map(String::as_str))?;
-    packages::require_for_guests("cargo vm test", &names)?;
+    let asked = Asked::read(&recipe, words(args)?)?;
+    packages::require_for_guests("cargo vm test", &asked.architectures)?;
     let workspace = Workspace::find()?;
     let mut lines = Vec::new();
     let mut good = true;
-    for name in names {
-        let start = Instant::now();
-        let programs = Programs::build(&workspace, &name)?;
-        let jobs = programs.named(words.get(1..).unwrap_or_default())?;
-        let made = make(&recipe, &name)?;
-        let packed = programs.pack(&name, &jobs, &made.kernel.modules)?;
-        let guest = guest(&name, &made, &packed);
-        let how = if guest.kvm() { "KVM" } else { "TCG" };
-        let built = start.elapsed().as_secs();
-        let mut tally = Tally::default();
-        let start = Instant::now();
-        let (console, stopped) = guest.run(&made.tools, &jobs, |line| hear(&name, line, &mut tally))?;
-        let verdict = judge(&console, &stopped, u64::try_from(jobs.len()).unwrap_or(u64::MAX));
-        good &= matches!(verdict, Verdict::Good(_)) && tally.failed == 0;
-        lines.push(format!(
-            "{name} bare: {verdict}; {} (made ready in {built} s, run in {} s under {how})",
-            tally.verdict(),
-            start.elapsed().as_secs()
-        ));
+    for name in &asked.architectures {
+        let (line, well) = one(&workspace, &recipe, name, &asked)?;
+        lines.push(line);
+        good &= well;
     }
     println!();
     for line in lines {
         println!("{line}");
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One guest from its making to its verdict: the line about it, and whether all is well.
+fn one(workspace: &Workspace, recipe: &Recipe, name: &str, asked: &Asked) -> Result<(String, bool), String> {
+    let start = Instant::now();
+    let variant = asked.variant.as_ref().map(|it| recipe.variant(it)).transpose()?;
+    let programs = Programs::build(workspace, name)?;
+    let jobs = match variant {
+        Some(variant) if asked.names.is_empty() => programs::of_variant(variant),
+        _ => programs.named(&asked.names)?,
+    };
+    let made = make(recipe, name)?;
+    let packed = programs.pack(name, &jobs, &made.kernel.modules)?;
+    let guest = Guest { append: variant.map_or("", |it| &it.append), ..guest(name, &made, &packed) };
+    let how = if guest.kvm() { "KVM" } else { "TCG" };
+    let ready = start.elapsed().as_secs();
+    let mut tally = Tally::default();
+    let start = Instant::now();
+    let (console, stopped) = guest.run(&made.tools, &jobs, |line| hear(name, line, &mut tally))?;
+    let verdict = judge(&console, &stopped, &jobs);
+    let said = variant.into_iter().filter(|_| asked.names.is_empty()).flat_map(|it| &it.job);
+    let unsaid: Vec<String> = said
+        .filter_map(|it| {
+            verdict::unsaid(&console, &it.name, &it.says).map(|words| format!("{} did not say {words:?}", it.name))
+        })
+        .collect();
+    let well = matches!(verdict, Verdict::Good(_)) && tally.failed == 0 && unsaid.is_empty();
+    let boot = asked.variant.as_ref().map_or_else(|| String::from("bare"), |it| format!("bare, {it}"));
+    let unsaid = if unsaid.is_empty() { String::new() } else { format!("; FAILED: {}", unsaid.join(", ")) };
+    let line = format!(
+        "{name} {boot}: {verdict}{unsaid}; {} (made ready in {ready} s, run in {} s under {how})",
+        tally.verdict(),
+        start.elapsed().as_secs()
+    );
+    Ok((line, well))
 }
 
 /// Passes a line on, the init's own in words.

@@ -38,6 +38,7 @@ cargo vm closure      only what ocx-supervisor depends on, and the licences of a
 Whole hosts under QEMU, as root; ARCH is x86_64 or aarch64. What they are made of is fetched from Debian's archive once
 and kept in /var/cache/ocx-vm, or in $XDG_CACHE_HOME/ocx-vm.
 cargo vm test [ARCH|all [NAME...]]   runs test programs in a guest, all or those named; NAME/FILTER runs some tests of one
+cargo vm test --variant V [ARCH]     the same on a host that lacks something, and there only what shows that
 cargo vm shell ARCH                  a console in a guest, with the programs in it
 cargo vm image ARCH|all              only fetches and makes what guests are made of
 cargo vm list                        what there is, and what of it is in the cache

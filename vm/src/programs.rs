@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::recipe::Variant;
 use crate::words::Job;
 use crate::workspace::Workspace;
 use crate::{cpio, image, words};
@@ -22,6 +23,9 @@ const NOT_IN_GUESTS: &[(&str, &str)] = &[("tidy", "it reads the sources")];
 const JOB_SECONDS: u64 = 900;
 /// What tests read in place of building; `tests/support` has the other half.
 const PROGRAMS_ENV: &str = "OCX_TEST_PROGRAMS";
+
+/// Where programs are found in a guest, behind ours.
+const GUEST_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Programs built for one architecture.
 pub(crate) struct Programs {
@@ -186,7 +190,10 @@ impl Programs {
         }
         let plan = words::Plan {
             programs_at: self.at.display().to_string(),
-            env: vec![(String::from(PROGRAMS_ENV), self.release.display().to_string())],
+            env: vec![
+                (String::from(PROGRAMS_ENV), self.release.display().to_string()),
+                (String::from("PATH"), format!("{}:{GUEST_PATH}", self.release.display())),
+            ],
             jobs: jobs.to_vec(),
             shell: jobs.is_empty(),
         };
@@ -198,8 +205,7 @@ impl Programs {
 /// Links the init statically, in a target directory of its own: the flag would reach proc macros and rebuild the rest.
 fn build_init(workspace: &Workspace, target: &Target) -> Result<PathBuf, String> {
     let into = workspace.target.join("vm").join("init");
-    let mut cargo =
-        workspace.cargo(&["build", "--release", "--locked", "--quiet", "--package", "vm", "--bin", "guest-init"]);
+    let mut cargo = workspace.cargo(&["build", "--release", "--locked", "--quiet", "--package", "guest-init"]);
     cargo.args(["--target", &target.triple, "--target-dir"]).arg(&into).env_remove("CARGO_ENCODED_RUSTFLAGS");
     target.linker(&mut cargo);
     done("cargo build of the guest's init", cargo.env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
@@ -207,7 +213,13 @@ fn build_init(workspace: &Workspace, target: &Target) -> Result<PathBuf, String>
 }
 
 fn job(name: &str, words: Vec<String>) -> Job {
-    Job { name: String::from(name), seconds: JOB_SECONDS, words }
+    Job { name: String::from(name), seconds: JOB_SECONDS, exit: 0, words }
+}
+
+/// The jobs of a variant of its own.
+pub(crate) fn of_variant(variant: &Variant) -> Vec<Job> {
+    let words = |script: &str| ["sh", "-c", &script.trim().replace('\n', " ")].map(String::from).to_vec();
+    variant.job.iter().map(|it| Job { exit: it.exit, ..job(&it.name, words(&it.script)) }).collect()
 }
 
 /// The jobs, and every file built, of cargo's messages: one JSON object a line.

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn each_thing_said_begins_the_wait_for_the_next() {
-        let jobs = [Job { name: String::from("link"), seconds: 100, words: Vec::new() }];
+        let jobs = [Job { name: String::from("link"), seconds: 100, exit: 0, words: Vec::new() }];
         let name = String::from("link");
         let (wait, bound) = wait_after(&Said::Start { name }, &jobs).unwrap();
         assert!(wait.starts_with("link"));

@@ -19,6 +19,33 @@ pub(crate) struct Recipe {
     pub(crate) tools: Tools,
     pub(crate) root: Root,
     pub(crate) arch: BTreeMap<String, Arch>,
+    pub(crate) variant: BTreeMap<String, Variant>,
+}
+
+/// A host that lacks something.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Variant {
+    /// On the kernel's command line.
+    pub(crate) append: String,
+    /// What it is there to show.
+    pub(crate) shows: String,
+    /// What is run in it when no test program is named.
+    pub(crate) job: Vec<VariantJob>,
+}
+
+/// A shell script, how it must end and what it must say.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VariantJob {
+    pub(crate) name: String,
+    /// With the release programs on its PATH; a line's end is read as a space.
+    pub(crate) script: String,
+    #[serde(default)]
+    pub(crate) exit: i32,
+    /// Each of these stands in a line of its output.
+    #[serde(default)]
+    pub(crate) says: Vec<String>,
 }
 
 /// Where packages come from.
@@ -99,6 +126,15 @@ impl Recipe {
         self.arch.get(name).ok_or_else(|| format!("no architecture {name:?}: there are {}", names()))
     }
 
+    /// One variant.
+    ///
+    /// # Errors
+    /// Its name is none of those there are, which are then said.
+    pub(crate) fn variant(&self, name: &str) -> Result<&Variant, String> {
+        let names = || self.variant.keys().cloned().collect::<Vec<_>>().join(", ");
+        self.variant.get(name).ok_or_else(|| format!("no variant {name:?}: there are {}", names()))
+    }
+
     /// What the host's tools are called in the cache.
     ///
     /// # Errors
@@ -150,7 +186,8 @@ mod tests {
 
     #[test]
     fn a_key_it_does_not_know_and_a_sum_that_is_none_are_refused() {
-        assert!(Recipe::parse(&format!("{TEXT}\nmirror = 'x'\n")).unwrap_err().contains("mirror"));
+        let other = TEXT.replace("[archive]", "[archive]\nmirror = 'x'");
+        assert!(Recipe::parse(&other).unwrap_err().contains("mirror"));
         let sum = Recipe::read().unwrap().arch("x86_64").unwrap().kernel.sha256.clone();
         assert!(Recipe::parse(&TEXT.replace(&sum, &sum[1..])).unwrap_err().contains("arch.x86_64.kernel.sha256"));
     }

@@ -1,6 +1,6 @@
 //! What came of a guest, from the text of its console and how its end came about: pure, and each failure apart.
 
-use crate::words::{JobEnd, Said};
+use crate::words::{Job, JobEnd, Said};
 
 /// How the host came to stop listening.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,8 +66,12 @@ fn kernel_says(lines: &[String], wanted: &[&str], but: &[&str]) -> Option<String
     })
 }
 
+fn counted(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
 /// Judges. What the kernel says of itself comes first, for everything else may follow from it.
-pub(crate) fn judge(lines: &[String], stopped: &Stopped, jobs: u64) -> Verdict {
+pub(crate) fn judge(lines: &[String], stopped: &Stopped, jobs: &[Job]) -> Verdict {
     if let Some(line) = kernel_says(lines, OOPS, PACE) {
         return Verdict::Oops(line);
     }
@@ -95,9 +99,11 @@ pub(crate) fn judge(lines: &[String], stopped: &Stopped, jobs: u64) -> Verdict {
     let ends = said
         .iter()
         .filter_map(|it| if let Said::End { name, end, left, .. } = it { Some((name, end, *left)) } else { None });
-    let (well, ill): (Vec<_>, Vec<_>) = ends.partition(|(_, end, left)| **end == JobEnd::Exit(0) && *left == 0);
-    let counted = |list: &[_]| u64::try_from(list.len()).unwrap_or(u64::MAX);
-    if (counted(&well), counted(&ill)) != (good, bad) || good + bad != jobs {
+    let wanted = |name: &str| jobs.iter().find(|job| job.name == name).map(|job| JobEnd::Exit(job.exit));
+    let (well, ill): (Vec<_>, Vec<_>) =
+        ends.partition(|(name, end, left)| wanted(name).as_ref() == Some(*end) && *left == 0);
+    let jobs = counted(jobs.len());
+    if (counted(well.len()), counted(ill.len())) != (good, bad) || good + bad != jobs {
         let (well, ill) = (well.len(), ill.len());
         return Verdict::Contradiction(format!(
             "{jobs} jobs were given, {well} ended well and {ill} did not, and the verdict says {good} and {bad}"
@@ -107,6 +113,18 @@ pub(crate) fn judge(lines: &[String], stopped: &Stopped, jobs: u64) -> Verdict {
         return Verdict::Good(good);
     }
     Verdict::Failed(ill.into_iter().map(|(name, end, left)| format!("{name} {}", ended(end, left))).collect())
+}
+
+/// The words a job should have said and did not.
+pub(crate) fn unsaid<'a>(lines: &[String], name: &str, says: &'a [String]) -> Option<&'a str> {
+    let is = |line: &String, start: bool| match Said::read(line) {
+        Some(Said::Start { name: found }) => start && found == name,
+        Some(Said::End { name: found, .. }) => !start && found == name,
+        _ => false,
+    };
+    let after = lines.iter().skip_while(|line| !is(line, true)).skip(1);
+    let own: Vec<&String> = after.take_while(|line| !is(line, false)).collect();
+    says.iter().map(String::as_str).find(|words| !own.iter().any(|line| line.contains(words)))
 }
 
 /// How a job ended, in words.
@@ -162,8 +180,12 @@ ocx-guest: verdict\t1\t0
         text.lines().map(String::from).collect()
     }
 
+    fn jobs(exit: i32) -> Vec<Job> {
+        vec![Job { name: String::from("link"), seconds: 9, exit, words: Vec::new() }]
+    }
+
     fn judged(text: &str) -> Verdict {
-        judge(&lines(text), &Stopped::Ended, 1)
+        judge(&lines(text), &Stopped::Ended, &jobs(0))
     }
 
     fn bound() -> Stopped {
@@ -184,7 +206,10 @@ ocx-guest: verdict\t1\t0
             assert!(matches!(judged(&WELL.replace(from, to)), Verdict::Contradiction(_)), "{to}");
         }
         // A job more was given than was done.
-        assert!(matches!(judge(&lines(WELL), &Stopped::Ended, 2), Verdict::Contradiction(_)));
+        assert!(matches!(
+            judge(&lines(WELL), &Stopped::Ended, &[jobs(0), jobs(0)].concat()),
+            Verdict::Contradiction(_)
+        ));
     }
 
     #[test]
@@ -199,6 +224,23 @@ ocx-guest: verdict\t1\t0
         ] {
             assert_eq!(judged(&bad.replace("0\texit\t0", end)), Verdict::Failed(vec![String::from(words)]));
         }
+    }
+
+    #[test]
+    fn a_job_that_is_to_be_refused_ends_well_with_that_code_alone() {
+        let refused = WELL.replace("exit\t0", "exit\t125");
+        assert_eq!(judge(&lines(&refused), &Stopped::Ended, &jobs(125)), Verdict::Good(1));
+        assert!(matches!(judge(&lines(WELL), &Stopped::Ended, &jobs(125)), Verdict::Contradiction(_)));
+    }
+
+    #[test]
+    fn what_a_job_does_not_say_itself_is_unsaid() {
+        let says = |words: &str| [String::from(words)];
+        let text = WELL.replace("running 1 test", "refused (6): sandbox");
+        assert_eq!(unsaid(&lines(&text), "link", &says("refused (6)")), None);
+        assert_eq!(unsaid(&lines(&text), "other", &says("refused (6)")), Some("refused (6)"));
+        // Said by the kernel, before it.
+        assert_eq!(unsaid(&lines(&text), "link", &says("virtio_blk")), Some("virtio_blk"));
     }
 
     #[test]
@@ -220,10 +262,10 @@ ocx-guest: verdict\t1\t0
     #[test]
     fn a_hang_names_the_wait_and_the_kernel_s_own_words_come_before_it() {
         let hang = Verdict::Hang { wait: String::from("the boot"), seconds: 90 };
-        assert_eq!(judge(&lines("[ 0.1] Linux"), &bound(), 1), hang);
+        assert_eq!(judge(&lines("[ 0.1] Linux"), &bound(), &jobs(0)), hang);
         // A verdict, and then no power off: still a hang.
-        assert_eq!(judge(&lines(WELL), &bound(), 1), hang);
-        assert!(matches!(judge(&lines(PANIC_TEXT), &bound(), 1), Verdict::Panic(_)));
+        assert_eq!(judge(&lines(WELL), &bound(), &jobs(0)), hang);
+        assert!(matches!(judge(&lines(PANIC_TEXT), &bound(), &jobs(0)), Verdict::Panic(_)));
     }
 
     #[test]
@@ -231,6 +273,6 @@ ocx-guest: verdict\t1\t0
         let trouble = "ocx-guest: trouble\t/dev/vda: not there within 20 s";
         assert!(matches!(judged(trouble), Verdict::Init(why) if why.contains("vda")));
         let qemu = Stopped::Qemu(String::from("exit status: 1"));
-        assert!(matches!(judge(&[], &qemu, 1), Verdict::Qemu(_)));
+        assert!(matches!(judge(&[], &qemu, &jobs(0)), Verdict::Qemu(_)));
     }
 }

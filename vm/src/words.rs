@@ -17,6 +17,8 @@ pub(crate) struct Job {
     pub(crate) name: String,
     /// The bound, after which everything in the guest but its init is ended.
     pub(crate) seconds: u64,
+    /// The exit code it is to end with; another is a failure.
+    pub(crate) exit: i32,
     /// The program, by the path the guest sees, and its arguments.
     pub(crate) words: Vec<String>,
 }
@@ -50,8 +52,8 @@ impl Plan {
             line(&["env", name, value])?;
         }
         for job in &self.jobs {
-            let seconds = job.seconds.to_string();
-            let mut words = vec!["job", &job.name, &seconds];
+            let (seconds, exit) = (job.seconds.to_string(), job.exit.to_string());
+            let mut words = vec!["job", &job.name, &seconds, &exit];
             words.extend(job.words.iter().map(String::as_str));
             line(&words)?;
         }
@@ -71,9 +73,10 @@ impl Plan {
             match line.split('\t').collect::<Vec<_>>().as_slice() {
                 ["programs", at] => plan.programs_at = String::from(*at),
                 ["env", name, value] => plan.env.push((String::from(*name), String::from(*value))),
-                ["job", name, seconds, words @ ..] if !words.is_empty() => plan.jobs.push(Job {
+                ["job", name, seconds, exit, words @ ..] if !words.is_empty() => plan.jobs.push(Job {
                     name: String::from(*name),
                     seconds: seconds.parse().map_err(|e| format!("{line:?}: {e}"))?,
+                    exit: exit.parse().map_err(|e| format!("{line:?}: {e}"))?,
                     words: words.iter().map(|word| String::from(*word)).collect(),
                 }),
                 ["shell"] => plan.shell = true,
@@ -185,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_back_and_a_word_with_a_tab_is_not_told() {
-        let job = |word: &str| Job { name: String::from("a"), seconds: 3, words: vec![String::from(word)] };
+        let job = |word: &str| Job { name: String::from("a"), seconds: 3, exit: 1, words: vec![String::from(word)] };
         let mut plan = Plan {
             programs_at: String::from("/target"),
             env: vec![(String::from("A"), String::from("b c"))],
@@ -195,6 +198,6 @@ mod tests {
         assert_eq!(Plan::read(&plan.text().unwrap()).unwrap(), plan);
         plan.jobs.push(job("a\tb"));
         assert!(plan.text().is_err());
-        assert!(Plan::read("job\ta\t3").is_err());
+        assert!(Plan::read("job\ta\t3\t0").is_err());
     }
 }

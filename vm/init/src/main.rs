@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the console is where an init speaks")]
 
+#[path = "../../src/words.rs"]
 mod words;
 
 use std::fs::{self, File};
@@ -74,7 +75,7 @@ fn guest() -> Result<(), String> {
         let start = Instant::now();
         let end = run(job, &plan);
         let left = end_all();
-        let well = end == JobEnd::Exit(0) && left == 0;
+        let well = end == JobEnd::Exit(job.exit) && left == 0;
         *(if well { &mut good } else { &mut bad }) += 1;
         let tenths = u64::try_from(start.elapsed().as_millis() / 100).unwrap_or(u64::MAX);
         say(&Said::End { name: job.name.clone(), end, tenths, left });
