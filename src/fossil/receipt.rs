@@ -13,6 +13,8 @@ use super::tool;
 
 /// Most names asked about in one request (C-60).
 pub const NAMES_MAX: usize = 500;
+/// Longest name asked about, in bytes, as the tool takes it: no user has a longer one.
+pub const NAME_BYTES_MAX: usize = 200;
 /// Longest wait for one answer: the tool itself waits 10 s at most for the database.
 pub const RECEIPT_WAIT: Duration = Duration::from_secs(30);
 
@@ -78,16 +80,22 @@ pub struct Caller {
 impl Session {
     /// Asks the receipt tool; either every name asked is answered, or it is an error.
     ///
+    /// A login longer than any user's is answered here: the tool refuses the whole question for one, and a run of
+    /// anyone's may name it.
+    ///
     /// # Errors
     /// As any request; `Stopped` when the caller may not ask; `Answered` for an answer that fails a check.
     pub fn receipt(&self, ask: &Ask<'_>) -> Result<Receipts, FossilError> {
+        let (asked, too_long): (Vec<String>, Vec<String>) =
+            ask.users.iter().cloned().partition(|login| login.len() <= NAME_BYTES_MAX);
         let mut artifacts = ask.artifacts.chunks(NAMES_MAX);
-        let mut users = ask.users.chunks(NAMES_MAX);
+        let mut users = asked.chunks(NAMES_MAX);
         // The first request is made in any case, and is the one that asks `high`: what it covers came before.
         let mut whole = self.receipt_once(artifacts.next().unwrap_or(&[]), users.next().unwrap_or(&[]), ask.high)?;
         loop {
             let (more_artifacts, more_users) = (artifacts.next(), users.next());
             if more_artifacts.is_none() && more_users.is_none() {
+                whole.users.extend(too_long.into_iter().map(|login| (login, None)));
                 return Ok(whole);
             }
             let more = self.receipt_once(more_artifacts.unwrap_or(&[]), more_users.unwrap_or(&[]), false)?;

@@ -57,6 +57,12 @@ impl Registry {
                 Ok(())
             }
             Event::Orphaned { handle, event, run, phase, what } => {
+                if let Some(Entry::Claimed { lane, .. }) = entries.get(run) {
+                    // What was left of it took longer to end than its lane to meet it.
+                    let run = run.clone();
+                    drop(lane.send(Input::Told(run, told)));
+                    return Ok(());
+                }
                 let found = Found {
                     handle: *handle,
                     care: Care::Orphaned(*phase),

@@ -1,6 +1,6 @@
 //! Where a run newly met goes on, and the decisions of those that wait: facts gathered, `engine` asked.
 
-use supervisor::wire::message::Phase;
+use supervisor::wire::message::{EventNumber, Phase};
 
 use super::lane::Lane;
 use super::store::Record;
@@ -12,6 +12,9 @@ use crate::protocol::names::RunId;
 
 /// Most runs a lane tends at once; those past it wait for their turn. The supervisor's own bounds are for all lanes.
 const IN_HAND_MAX: usize = 64;
+
+/// Why a run of an earlier supervisor is lost.
+const ORPHANED: &str = "its supervisor ended while it was in care";
 
 impl Lane {
     /// Meets a run for the first time: what this host keeps of it says where it goes on.
@@ -86,9 +89,26 @@ impl Lane {
         }
     }
 
+    /// A run met as in care turns out to be an earlier supervisor's: only now nothing of it lives.
+    pub(super) fn orphaned(&mut self, hash: &str, event: EventNumber, what: &str) {
+        let Some(run) = self.runs.get_mut(hash) else { return };
+        if !run.events.contains(&event) {
+            run.events.push(event);
+        }
+        let in_hand = [State::Starting, State::Launching, State::Running, State::Stopping];
+        if in_hand.contains(&run.state) {
+            run.posts.clear();
+            let note = format!("{ORPHANED}: {what}");
+            run.ended = Some(Ended::new(How::Lost { note }));
+            self.fire(hash, Event::Lost);
+        } else {
+            self.note_events(hash);
+        }
+    }
+
     fn lost(&mut self, hash: &str, what: Option<&str>, care: Care) {
         let why = match care {
-            Care::Orphaned(_) => "its supervisor ended while it was in care",
+            Care::Orphaned(_) => ORPHANED,
             Care::Held(_) => "it was taken, and what this host keeps of it does not agree",
             Care::None => "it was taken by this host and is not in its care any more",
         };

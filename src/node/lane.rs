@@ -199,10 +199,12 @@ impl Lane {
             && !run.stop
         {
             run.stop = true;
+            // With the launch not asked for yet there is no process to stop, and none is made any more.
+            let unlaunched = run.todo.contains(&Do::Launch);
             if run.state != State::Settled {
                 self.say(hash, "a stop stands");
             }
-            self.fire(hash, Event::StopStands);
+            self.fire(hash, if unlaunched { Event::StoppedFirst } else { Event::StopStands });
         }
     }
 
@@ -218,6 +220,9 @@ impl Lane {
 
     /// An event of the supervisor.
     pub(super) fn told(&mut self, hash: &str, told: Told) {
+        if let SupervisorEvent::Orphaned { event, what, .. } = told.event {
+            return self.orphaned(hash, event, &what);
+        }
         let SupervisorEvent::Exited { event, end, ended_by, leftovers, .. } = told.event else { return };
         let Some(run) = self.runs.get_mut(hash) else { return };
         if run.events.contains(&event) {

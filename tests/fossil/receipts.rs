@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_held_post_has_no_receipt_until_it_is_approved", a_held_post),
     ("letters_are_told_after_inheritance", letters),
     ("many_names_are_asked_in_batches", many_names),
+    ("p7_a_login_longer_than_any_is_no_user_and_spoils_no_question", long_login),
     ("a_deleted_senders_artifact_is_from_nobody", a_deleted_sender),
     ("who_may_not_ask_is_told_so", who_may_not_ask),
     ("the_highest_receipt_grows_with_each_post", high),
@@ -138,6 +139,14 @@ fn many_names() {
     assert_eq!(receipts.users.len(), 701, "the 700 asked, and the one sender");
     assert_eq!(receipts.artifacts[&post].as_ref().unwrap().from.as_deref(), Some("bob"));
     assert!(receipts.high >= Some(receipts.artifacts[&post].as_ref().unwrap().receipt));
+}
+
+fn long_login() {
+    let lab = Lab::new();
+    let users = ["bob".to_owned(), "x".repeat(200), "x".repeat(201), "\u{1}".repeat(1 << 20)];
+    let receipts = lab.session("lab-1").receipt(&Ask { users: &users, ..Ask::default() }).unwrap();
+    assert!(receipts.users["bob"].is_some());
+    assert!(users[1..].iter().all(|login| receipts.users[login].is_none()));
 }
 
 fn a_deleted_sender() {

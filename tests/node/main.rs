@@ -6,6 +6,7 @@
     reason = "a test that finds what it did not expect ends there"
 )]
 
+mod breaking;
 mod crashes;
 mod refusing;
 mod running;
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
     // Each system has a server, a supervisor and fsyncs of its own: two at once already use two cores.
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let missing = support::missing();
-    let tests: Vec<(&str, fn())> = [running::TESTS, refusing::TESTS, crashes::TESTS].concat();
+    let tests: Vec<(&str, fn())> = [running::TESTS, refusing::TESTS, crashes::TESTS, breaking::TESTS].concat();
     let trials = tests
         .into_iter()
         .map(|(name, test)| {
