@@ -174,7 +174,7 @@ impl Service {
         let plan = self.plan(handle, descriptors.first())?;
         let reply = match policy::check(&plan, &self.fixed.host) {
             Ok(_checked) => Reply::Permitted,
-            Err(refusal) => Reply::Refused { row: refusal.row, field: refusal.field, why: refusal.why },
+            Err(refusal) => refused(refusal),
         };
         self.reply(Some(asked), reply, Vec::new());
         Ok(())
@@ -230,10 +230,7 @@ impl Service {
         }
         match policy::check(&plan, &self.fixed.host) {
             Ok(checked) => self.launch(asked, handle, &plan, checked, line),
-            Err(refusal) => {
-                let reply = Reply::Refused { row: refusal.row, field: refusal.field, why: refusal.why };
-                self.reply(Some(asked), reply, Vec::new());
-            }
+            Err(refusal) => self.reply(Some(asked), refused(refusal), Vec::new()),
         }
         Ok(())
     }
@@ -327,4 +324,10 @@ impl Service {
             }
         }
     }
+}
+
+/// A refusal as the node is told: a path of the plan in it may be as long as the plan, an answer is one frame.
+fn refused(refusal: policy::Refusal) -> Reply {
+    let why = log::one_line(&refusal.why, WHY_BYTES_MAX);
+    Reply::Refused { row: refusal.row, field: refusal.field, why }
 }

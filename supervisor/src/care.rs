@@ -216,12 +216,26 @@ impl Care {
 
 /// The lock's name in `ROOT/care`.
 const LOCK: &str = "lock";
+/// Tries of taking it, and the wait between two: a supervisor killed while it started a cell leaves the lock with the
+/// cell until that executes its program, a moment later.
+const LOCK_TRIES: u32 = 20;
+const LOCK_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 fn lock(care: &OwnedFd) -> io::Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let lock = rustix::fs::openat(care, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+    let mut tries = 1;
+    let locked = loop {
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::AGAIN) if tries < LOCK_TRIES => {
+                tries += 1;
+                std::thread::sleep(LOCK_AGAIN);
+            }
+            other => break other,
+        }
+    };
+    match locked {
         Ok(()) => {}
         Err(rustix::io::Errno::AGAIN) => {
             let holder = durable::read(care.as_fd(), LOCK, 32).unwrap_or_default();

@@ -99,6 +99,17 @@ impl Cgroups {
         self.memory.is_some()
     }
 
+    /// The groups of a run of an earlier supervisor, from the path its care record keeps; they may be gone.
+    pub(crate) fn found(&self, path: &Path) -> RunCgroup {
+        let run = path.file_name();
+        let v1 = |controller: &Option<Controller>| match (controller, run) {
+            (Some(Controller::V1(parent)), Some(run)) => Some(parent.join(run)),
+            (Some(Controller::V1(_) | Controller::V2) | None, _) => None,
+        };
+        let v1 = [&self.memory, &self.pids].into_iter().filter_map(v1).collect();
+        RunCgroup { path: path.to_owned(), v1, directory: None, oom: None }
+    }
+
     /// Makes a run's group, with the limits a cgroup can give.
     ///
     /// # Errors
@@ -203,11 +214,6 @@ pub(crate) struct RunCgroup {
 }
 
 impl RunCgroup {
-    /// The group at `path`, from a care record of this boot; it may be gone.
-    pub(crate) fn at(path: &Path) -> Self {
-        Self { path: path.to_owned(), v1: Vec::new(), directory: None, oom: None }
-    }
-
     /// Its directory in the unified hierarchy: what a care record keeps.
     pub(crate) fn path(&self) -> &Path {
         &self.path

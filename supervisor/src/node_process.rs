@@ -22,7 +22,8 @@ use crate::requests::Meter;
 use crate::run::RunState;
 use crate::service::Service;
 
-/// How long a node's start waits for the steps of the node before it to be gone.
+/// How long a node's start waits for the steps of the node before it, and for what an earlier supervisor left, to be
+/// gone.
 const STEPS_GONE_MAX: Duration = Duration::from_secs(5);
 /// Between two looks whether they are.
 const STEPS_GONE_STEP: Duration = Duration::from_millis(10);
@@ -91,8 +92,11 @@ impl Service {
             return;
         }
         // A step that an earlier node asked for has been killed. Until it is gone a new node would be told of a phase
-        // that is about to change under it.
-        let stepping = self.runs.values().any(|it| matches!(it.state, RunState::Preparing | RunState::Removing));
+        // that is about to change under it; and of an orphan's run that it is in care, which is true no longer.
+        let stepping = self
+            .runs
+            .values()
+            .any(|it| it.remains.is_some() || matches!(it.state, RunState::Preparing | RunState::Removing));
         if (stepping || self.node.lingers()) && self.node.waited < STEPS_GONE_MAX {
             self.node.waited += STEPS_GONE_STEP;
             self.deadlines.set(BootTime::now().after(STEPS_GONE_STEP), Due::StartNode);

@@ -70,7 +70,8 @@ impl Service {
     pub(crate) fn look_at_remains(&mut self, handle: Handle) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         let Some(remains) = &mut it.remains else { return };
-        let empty = remains.cgroup.as_ref().is_none_or(|path| end_cgroup(&RunCgroup::at(Path::new(path))));
+        let cgroup = remains.cgroup.as_ref().zip(self.fixed.host.cgroups.as_ref());
+        let empty = cgroup.is_none_or(|(path, cgroups)| end_cgroup(&cgroups.found(Path::new(path))));
         if let Some(init) = &remains.init {
             let _gone = rustix::process::pidfd_send_signal(init, Signal::KILL);
         }

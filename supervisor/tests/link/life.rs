@@ -29,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ("life::c_102_the_node_killed_in_the_middle_loses_nothing", adopted),
         ("life::c_102_a_failed_launch_is_told_again_as_an_exit_to_a_node_that_missed_it", failed_told_again),
         ("life::c_100_the_supervisor_killed_ends_the_run_and_the_next_says_orphaned", orphaned),
+        ("life::c_100_the_groups_of_an_orphan_go_in_every_hierarchy", orphans_groups),
         ("life::p1_killed_at_any_moment_of_a_launch_a_run_is_launched_at_most_once", killed_at_any_moment),
         ("life::c_33_memory_passed_ends_the_whole_run", memory),
         ("life::what_a_node_drives_goes_with_it_and_is_reaped", driven),
@@ -345,6 +346,42 @@ fn orphaned() {
     assert_eq!(node.call(Request::Take { run: hash('a') }, &[]), Reply::Was { launches: 1 });
     // Control: the one that was never launched may be decided anew.
     node.take(&hash('b'));
+}
+
+/// Groups of a run, in any hierarchy of the host.
+fn groups(run: &str) -> Vec<std::path::PathBuf> {
+    fn below(at: &Path, depth: u32, run: &str, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(at).into_iter().flatten().filter_map(Result::ok) {
+            let path = entry.path();
+            if entry.file_name() == run {
+                found.push(path);
+            } else if depth > 0 && entry.file_type().is_ok_and(|it| it.is_dir()) {
+                below(&path, depth - 1, run, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    below(Path::new("/sys/fs/cgroup"), 3, run, &mut found);
+    found
+}
+
+fn orphans_groups() {
+    let (mut world, mut node) = World::served();
+    // A hash no other test has: groups are looked for by it.
+    let run = "0abcdef123".repeat(4);
+    let (handle, at) = world.prepared(&mut node, &run);
+    let mut plan = world.plan(&run, Some(&at), "exec sleep 69.5");
+    plan.limits.processes = Some(20);
+    let reply = node.launch(handle, &plan, b"");
+    assert!(matches!(reply, Reply::Launched { .. }), "{reply:?}");
+    // Control: they are seen while they are there.
+    assert!(!groups(&run).is_empty());
+    world.end_supervisor(Signal::KILL);
+    drop(node);
+    world.start();
+    let mut node = world.greeted();
+    while !matches!(text(node.event()), Event::Orphaned { .. }) {}
+    assert_eq!(groups(&run), Vec::<std::path::PathBuf>::new());
 }
 
 fn term() {

@@ -19,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ("states::p1_a_run_that_runs_is_not_launched_prepared_or_let_go", running),
         ("states::p1_a_run_that_exited_is_not_launched_or_prepared", exited),
         ("states::unknown_handles_and_projects_are_answered", unknown),
+        ("states::a_plan_of_texts_as_long_as_it_may_be_is_refused_in_one_frame", long_texts),
     ]
 }
 
@@ -138,4 +139,28 @@ fn unknown() {
     }
     node.send(Request::Noted { handle: 99, event: 1 }, &[]);
     assert_eq!(node.call(Request::Credential { project: "none".into() }, &[]), Reply::Unset);
+}
+
+/// An answer that does not fit a frame would end the protocol process, and again each time it decides the run anew.
+fn long_texts() {
+    let (world, mut node) = World::served();
+    let handle = node.take(&hash('a'));
+    let long = format!("/{}", "\u{1}x".repeat(200_000));
+    let changes: [fn(&mut sandbox::spec::Confinement, String); 5] = [
+        |it, long| it.read_only.push(long),
+        |it, long| it.proc = long,
+        |it, long| it.devices.push(long),
+        |it, long| it.homes.push(long),
+        |it, long| it.linux_capabilities.push(long),
+    ];
+    for change in changes {
+        let mut plan = world.plan(&hash('a'), None, "true");
+        change(plan.sandbox.as_mut().unwrap(), long.clone());
+        let sealed = sealed_plan(&plan);
+        let reply = node.call(Request::Check { handle }, &[sealed.as_fd()]);
+        assert!(matches!(&reply, Reply::Refused { why, .. } if why.len() < 3000), "{reply:?}");
+    }
+    // Control: without it the plan is permitted.
+    let plan = sealed_plan(&world.plan(&hash('a'), None, "true"));
+    assert_eq!(node.call(Request::Check { handle }, &[plan.as_fd()]), Reply::Permitted);
 }
