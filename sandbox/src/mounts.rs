@@ -26,6 +26,10 @@ fn links(proc: &[u8]) -> [(&'static CStr, Vec<u8>); 5] {
     ]
 }
 
+/// Most that a sandbox's tmp holds, and its dev with what lies in shm: without a size it is half of the host's memory
+/// for each run (decisions C-87).
+const TMP_BYTES_MAX: &CStr = c"1g";
+
 /// A new detached file system.
 fn new(kind: &CStr, options: &[(&CStr, &CStr)], attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -60,7 +64,8 @@ pub(crate) fn proc() -> Result<OwnedFd, Errno> {
 
 /// An empty folder for anyone.
 pub(crate) fn tmp() -> Result<OwnedFd, Errno> {
-    new(c"tmpfs", &[(c"mode", c"1777")], MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
+    let options = [(c"mode", c"1777"), (c"size", TMP_BYTES_MAX)];
+    new(c"tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
 }
 
 /// Where created files lie until each is mounted at its place.
@@ -70,8 +75,8 @@ pub(crate) fn created() -> Result<OwnedFd, Errno> {
 
 /// The device directory, without its pts, which needs it in place. `proc` is where the sandbox sees its proc.
 pub(crate) fn dev(proc: &[u8]) -> Result<OwnedFd, Errno> {
-    let dev =
-        new(c"tmpfs", &[(c"mode", c"0755")], MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
+    let options = [(c"mode", c"0755"), (c"size", TMP_BYTES_MAX)];
+    let dev = new(c"tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
     for (name, major, minor) in NODES {
         mknodat(&dev, name, FileType::CharacterDevice, Mode::from_raw_mode(0o666), makedev(major, minor))?;
     }

@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("limits::v2_2_9_05_processes", processes),
     ("limits::v2_2_9_06_file_size", file_size),
     ("limits::v2_2_9_07_memory", memory),
+    ("limits::c_87_tmp_and_shm_hold_a_gibibyte_and_no_more", tmp_size),
 ];
 
 fn wall() -> Result<(), Failed> {
@@ -81,5 +82,11 @@ fn memory() -> Result<(), Failed> {
     came.exits(137)?.says("limits.memory (33554432 bytes)")?;
     let little = Run::sh("head -c 1000 /dev/zero | tail -c 1 | wc -c").with("/limits/memory", json!("32M"));
     little.run()?.exits(0)?.prints("1\n")?;
+    Ok(())
+}
+
+fn tmp_size() -> Result<(), Failed> {
+    // Told by the file system itself: filling them would take the host's memory.
+    Run::sh("stat -fc '%b %S' /tmp /dev/shm").run()?.exits(0)?.prints("262144 4096\n262144 4096\n")?;
     Ok(())
 }
