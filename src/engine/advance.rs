@@ -155,6 +155,18 @@ mod tests {
         assert!(starting.iter().all(|row| row.effects.first() == Some(&Do::SaveTaken)));
     }
 
+    /// C-100: in whatever state a run is met as in care, it may turn out to be an earlier supervisor's.
+    #[test]
+    fn a_run_in_hand_that_is_lost_is_answered() {
+        for state in [State::Unseen, State::Starting, State::Launching, State::Running, State::Stopping] {
+            let step = advance(state, Event::Lost).unwrap();
+            assert_eq!(step.to, State::Ending, "{}", state.word());
+            assert!(step.effects.contains(&Do::PostEnded), "{}", state.word());
+        }
+        // 2.13: nor does a stop before the launch was asked for leave it without an end.
+        assert_eq!(advance(State::Launching, Event::StoppedFirst).unwrap().to, State::Ending);
+    }
+
     /// P2: `ended` is posted only from a durable text.
     #[test]
     fn ended_is_saved_before_it_is_posted() {

@@ -117,3 +117,44 @@ impl Registry {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+    use std::sync::mpsc::channel;
+
+    use supervisor::wire::message::Phase;
+
+    use super::*;
+
+    fn told(event: Event) -> Told {
+        Told { event, descriptors: Vec::new() }
+    }
+
+    /// C-100: what is left of a run may take longer to end than its lane to meet it as in care.
+    #[test]
+    fn an_orphan_that_a_lane_tends_is_told_to_that_lane() {
+        let registry = Registry::default();
+        let (lane, inputs) = channel();
+        let run = "a".repeat(40);
+        let in_care = Event::InCare { handle: 1, run: run.clone(), phase: Phase::Launched, workspace: None };
+        registry.tell(told(in_care)).unwrap();
+        assert_eq!(registry.claim(&run, &lane).unwrap().care, Care::Held(Phase::Launched));
+        let orphaned = |run: &str| {
+            told(Event::Orphaned {
+                handle: 1,
+                event: 1,
+                run: run.to_owned(),
+                phase: Phase::Launched,
+                what: "its process was found, and ended".to_owned(),
+            })
+        };
+        registry.tell(orphaned(&run)).unwrap();
+        assert!(matches!(inputs.try_recv().unwrap(), Input::Told(of, _) if of == run));
+        // Control: one that no lane tends yet is kept for whoever does.
+        let other = "b".repeat(40);
+        registry.tell(orphaned(&other)).unwrap();
+        assert!(inputs.try_recv().is_err());
+        assert_eq!(registry.claim(&other, &lane).unwrap().care, Care::Orphaned(Phase::Launched));
+    }
+}

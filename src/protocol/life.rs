@@ -242,5 +242,9 @@ pub const SILENT: &[(&str, &[State], &[Event])] = &[
         &[State::Publishing, State::Releasing, State::Settled],
         &[Event::EndedConfirmed],
     ),
-    ("released between decisions: nothing was in care but the lock", &[State::Unseen], &[Event::Released]),
+    (
+        "released between decisions: nothing was in care but the lock",
+        &[State::Unseen, State::Taking],
+        &[Event::Released],
+    ),
 ];
