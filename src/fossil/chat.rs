@@ -10,6 +10,9 @@ use serde_json::Value;
 use super::http::{Answer, FossilError};
 use super::login::Session;
 
+/// Longest wait for the answer that begins a chat.
+const BEGIN_WAIT: Duration = Duration::from_secs(30);
+
 /// What a waiter should add to the server's `chat-poll-timeout` for its own time-out.
 pub const CHAT_MARGIN: Duration = Duration::from_secs(30);
 
@@ -19,6 +22,26 @@ enum Bell {
 }
 
 impl Session {
+    /// Has the server keep chat messages from now on, without waiting for one: a chat nobody ever asked has no table, and
+    /// what is posted then rings for nobody.
+    ///
+    /// # Errors
+    /// As any request; `Answered` as [`Self::chat_wait`] has it.
+    pub fn chat_begin(&self) -> Result<(), FossilError> {
+        // Asked for what came before a message, Fossil answers at once.
+        let path = "/chat-poll?before=1&n=1";
+        let answer = self.with_session(
+            |signed| self.http().get(path, Some(signed.cookie()), BEGIN_WAIT),
+            |answer| self.to_login(answer) || matches!(read(answer, 0), Ok(Bell::Error(_))),
+        )?;
+        let wrong =
+            |why: String| FossilError::Answered { what: "GET /chat-poll".to_owned(), status: answer.status, why };
+        match read(&answer, 0) {
+            Ok(Bell::Highest(_)) => Ok(()),
+            Ok(Bell::Error(why)) | Err(why) => Err(wrong(why)),
+        }
+    }
+
     /// Waits until the chat holds a message after number `after`, or the server tires of waiting
     /// (`chat-poll-timeout`), and gives the highest number known then: `after` itself when nothing came.
     ///

@@ -101,8 +101,11 @@ impl Listener {
         let mut memory = Memory::default();
         let mut heard = 0;
         let mut wait = FAILED_WAIT.0;
+        let mut rings = false;
         loop {
             let begun = Instant::now();
+            // Before the first pull: what is posted after it must ring. A failure shows again when the chat is waited on.
+            rings = rings || self.session.chat_begin().is_ok();
             let worked = match self.round(&mut memory) {
                 Ok(round) => {
                     if self.to_lane.send(Input::Round(round)).is_err() {

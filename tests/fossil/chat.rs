@@ -9,6 +9,7 @@ use crate::lab::{Lab, WAIT, hash};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_post_wakes_a_waiter", a_post_wakes_a_waiter),
+    ("what_is_posted_before_anyone_waits_rings_once_the_chat_has_begun", begun),
     ("no_title_silences_the_bell", no_title_silences_the_bell),
     ("an_empty_answer_is_an_answer", an_empty_answer_is_an_answer),
     ("a_user_without_chat_is_told_so", a_user_without_chat_is_told_so),
@@ -39,6 +40,22 @@ fn a_post_wakes_a_waiter() {
     bob.new_ticket("t", "y");
     repository::end_session(&lab.repository, "lab-1").unwrap();
     assert!(listener.chat_wait(at + 1, WAIT).unwrap() > at + 1);
+}
+
+fn begun() {
+    for begins in [true, false] {
+        let lab = Lab::new();
+        repository::set(&lab.repository, &[("chat-poll-timeout", "3")]).unwrap();
+        let listener = lab.session("lab-1");
+        if begins {
+            let began = Instant::now();
+            listener.chat_begin().unwrap();
+            assert!(began.elapsed() < Duration::from_secs(2), "it waits for no message");
+        }
+        hash(lab.session("bob").new_thread("t", "x"));
+        // The control: a chat that nobody has asked rings for nobody.
+        assert_eq!(listener.chat_wait(0, WAIT).unwrap() > 0, begins);
+    }
 }
 
 fn no_title_silences_the_bell() {
@@ -72,6 +89,7 @@ fn an_empty_answer_is_an_answer() {
 
 fn a_user_without_chat_is_told_so() {
     let lab = Lab::new();
+    assert!(matches!(lab.session("deaf").chat_begin(), Err(FossilError::Answered { .. })));
     match lab.session("deaf").chat_wait(0, WAIT) {
         Err(FossilError::Answered { why, .. }) => assert!(why.contains("refused"), "{why}"),
         other => panic!("{other:?}"),
