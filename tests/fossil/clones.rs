@@ -220,7 +220,7 @@ fn never_answered() {
     );
     let (wait, began) = (Duration::from_secs(2), Instant::now());
     assert_eq!(clone::pull(&program, &file, wait), Err(PullError::Program(ProgramError::TimedOut(wait))));
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(began.elapsed() < Duration::from_secs(60));
     let pid = fs::read_to_string(log).unwrap().lines().next().unwrap().to_owned();
     assert!(!Path::new("/proc").join(pid).exists(), "it was ended and reaped");
     change(

@@ -235,7 +235,7 @@ fn a_stopped_server_leaves_no_process() {
         serving.stop();
         assert!(matches!(poll.join().unwrap(), Err(FossilError::NoAnswer { .. })));
     });
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + WAIT;
     while in_group(group) > 0 || serving_at(port) > 0 {
         assert!(std::time::Instant::now() < deadline, "a child lives on");
         std::thread::sleep(Duration::from_millis(10));

@@ -58,7 +58,7 @@ fn supervisor_killed() {
             String::from_utf8_lossy(&line).contains("54321.")
         })
     };
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + SOON;
     while !lives() {
         assert!(std::time::Instant::now() < deadline, "the control: the run's processes are seen while they live");
         std::thread::sleep(Duration::from_millis(20));

@@ -9,9 +9,9 @@ use ocx::trial::{Asked, Entry, Interrupt, Setup, Trial, Where, request};
 use serde_json::{Map, Value};
 
 /// Longest wait for anything that needs no more than a pull and a post.
-pub(crate) const SOON: Duration = Duration::from_secs(45);
+pub(crate) const SOON: Duration = Duration::from_secs(180);
 /// Longest wait for a post whose fate was unknown: 60 s, and the chat's own wait.
-pub(crate) const UNKNOWN: Duration = Duration::from_secs(200);
+pub(crate) const UNKNOWN: Duration = Duration::from_secs(400);
 
 pub(crate) struct System {
     pub(crate) trial: Trial,

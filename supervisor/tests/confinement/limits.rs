@@ -24,7 +24,8 @@ fn wall() -> Result<(), Failed> {
     let run = Run::sh("sleep 100 & exec sleep 100").with("/limits/wall", json!("1s"));
     run.run()?.exits(143)?.says("ended by limits.wall (1 s)")?;
     let took = start.elapsed();
-    same("about a second", took >= Duration::from_secs(1) && took < Duration::from_secs(5), true)?;
+    // Long before the program would end by itself, on the slowest of machines.
+    same("after a second", took >= Duration::from_secs(1) && took < Duration::from_secs(60), true)?;
     // The control: less than the wall.
     let came = Run::sh("exit 0").with("/limits/wall", json!("1m")).run()?.exits(0)?;
     same("nothing said", came.err.as_str(), "")

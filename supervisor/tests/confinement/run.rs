@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 pub(crate) const ACCOUNT: u32 = 64321;
 
 /// How long anything waited for may take.
-const WAIT_MAX: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// Why nothing can be tested here.
 pub(crate) fn lacks() -> Option<&'static str> {
