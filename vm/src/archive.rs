@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::recipe::{self, Pinned};
+use crate::recipe::{self, Kernel};
 use crate::sum;
 
 /// The key that Debian signs with, on every Debian.
@@ -83,15 +83,18 @@ impl Archive {
         debs(&place)
     }
 
-    /// The file of one package of one version, its sum checked.
+    /// The files of a kernel's packages, each one's sum checked.
     ///
     /// # Errors
     /// The archive no longer has it, and what to do then; or it is another file than was pinned.
-    pub(crate) fn pinned(&self, wanted: &Pinned) -> Result<PathBuf, String> {
-        let place = self.dir.join("pinned");
+    pub(crate) fn pinned(&self, kernel: &Kernel) -> Result<Vec<PathBuf>, String> {
+        kernel.packages.iter().map(|(package, sum)| self.one_pinned(package, &kernel.version, sum)).collect()
+    }
+
+    fn one_pinned(&self, package: &str, version: &str, sha256: &str) -> Result<PathBuf, String> {
+        let place = self.dir.join("pinned").join(package);
         drop(fs::remove_dir_all(&place));
         fs::create_dir_all(&place).map_err(|e| format!("{}: {e}", place.display()))?;
-        let Pinned { package, version, sha256, .. } = wanted;
         self.apt(&["download", &format!("{package}={version}")], &place).map_err(|why| {
             format!(
                 "Debian's archive ({}) has no {package} {version}, which vm/kernels.toml pins: either it cannot be reached, \
@@ -103,7 +106,7 @@ impl Archive {
         let found = debs(&place)?;
         let [file] = found.as_slice() else { return Err(format!("{package}: {} files came", found.len())) };
         let sum = sum::of_file(file).map_err(|e| format!("{}: {e}", file.display()))?;
-        if sum == *sha256 {
+        if sum == sha256 {
             Ok(file.clone())
         } else {
             Err(format!("{package} {version}: its sum is {sum}, not {sha256} as vm/kernels.toml pins; it is not used"))

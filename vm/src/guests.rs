@@ -7,14 +7,14 @@ use std::time::Instant;
 use crate::image::{Cache, Kernel, Tools};
 use crate::programs::{Packed, Programs};
 use crate::qemu::Guest;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, ScriptJob, Variant};
 use crate::tally::Tally;
 use crate::verdict::{self, Verdict, judge};
-use crate::words::Said;
+use crate::words::{Job, Said};
 use crate::workspace::Workspace;
 use crate::{image, packages, programs};
 
-/// What one architecture's guests are made of, there and ready.
+/// What one guest is made of, there and ready.
 struct Made {
     tools: Tools,
     kernel: Kernel,
@@ -22,10 +22,11 @@ struct Made {
 }
 
 /// Holds the cache no longer than that: once a thing is made it is only read.
-fn make(recipe: &Recipe, name: &str) -> Result<Made, String> {
+fn make(recipe: &Recipe, name: &str, variant: Option<&Variant>) -> Result<Made, String> {
     let cache = Cache::open(recipe)?;
     let arch = recipe.arch(name)?;
-    Ok(Made { tools: cache.tools()?, kernel: cache.kernel(arch)?, root: cache.root(arch)? })
+    let kernel = variant.and_then(|it| it.kernel.get(name)).unwrap_or(&arch.kernel);
+    Ok(Made { tools: cache.tools()?, kernel: cache.kernel(arch, kernel)?, root: cache.root(arch)? })
 }
 
 /// The words after the command, which must be text.
@@ -48,13 +49,17 @@ pub(crate) fn list() -> Result<ExitCode, String> {
     let there = |name: String| if place.join(&name).exists() { "in the cache" } else { "not made yet" };
     println!("cache: {}", place.display());
     for (name, arch) in &recipe.arch {
-        println!("{name}: {} {}: {}", arch.kernel.package, arch.kernel.version, arch.kernel.shows);
-        println!("  kernel {}, root {}", there(arch.kernel_name()?), there(recipe.root_name(arch)?));
+        println!("{name}: {}: {}", arch.kernel.packages(), arch.kernel.shows);
+        println!("  kernel {}, root {}", there(arch.kernel.name()?), there(recipe.root_name(arch)?));
     }
+    println!("boot bare: our own init is PID 1");
+    println!("boot whole: {}", recipe.whole.shows);
     for (name, variant) in &recipe.variant {
         println!("variant {name}: {}", variant.shows);
+        for (arch, kernel) in &variant.kernel {
+            println!("  {arch}: {}, {}", kernel.packages(), there(kernel.name()?));
+        }
     }
-    println!("boots: bare (our own init is PID 1)");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -64,120 +69,178 @@ pub(crate) fn image(args: &[OsString]) -> Result<ExitCode, String> {
     let [word] = words.as_slice() else { return Err(String::from("image takes an architecture, or all")) };
     let recipe = Recipe::read()?;
     let names = architectures(&recipe, Some(word))?;
-    packages::require_for_guests("cargo vm image", &names)?;
+    packages::require_for_guests("cargo vm image")?;
     for name in names {
-        let made = make(&recipe, &name)?;
+        let made = make(&recipe, &name, None)?;
         println!("{name}: kernel {}", made.kernel.image.display());
         println!("{name}: root {}", made.root.display());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// `cargo vm shell ARCH`: a console in a guest with the programs in it.
+/// `cargo vm shell [--whole] [--variant V] ARCH`: a console in a guest with the programs in it.
 pub(crate) fn shell(args: &[OsString]) -> Result<ExitCode, String> {
-    let words = words(args)?;
-    let [name] = words.as_slice() else { return Err(String::from("shell takes one architecture")) };
     let recipe = Recipe::read()?;
-    recipe.arch(name)?;
-    packages::require_for_guests("cargo vm shell", &words)?;
+    let asked = Asked::read(&recipe, words(args)?)?;
+    let ([name], []) = (asked.architectures.as_slice(), asked.names.as_slice()) else {
+        return Err(String::from("shell takes one architecture"));
+    };
+    packages::require_for_guests("cargo vm shell")?;
     let workspace = Workspace::find()?;
     let programs = Programs::build(&workspace, name)?;
-    let made = make(&recipe, name)?;
-    let packed = programs.pack(name, &[], &made.kernel.modules)?;
-    let guest = guest(name, &made, &packed);
-    eprintln!("cargo vm: exit ends the guest; Ctrl-A X ends QEMU. The programs are where they were built.");
-    guest.shell(&made.tools)?;
+    let made = make(&recipe, name, asked.variant(&recipe)?)?;
+    let packed = programs.pack(name, &[], asked.whole, &made.kernel.modules)?;
+    let append = asked.append(&recipe)?;
+    eprintln!("cargo vm: exit ends the guest; Ctrl-A X ends QEMU. ocx and ocx-supervisor are on its PATH.");
+    guest(name, &made, &packed, &append).shell(&made.tools)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn guest<'a>(arch: &'a str, made: &'a Made, packed: &Packed) -> Guest<'a> {
+fn guest<'a>(arch: &'a str, made: &'a Made, packed: &Packed, append: &'a str) -> Guest<'a> {
     let (initramfs, programs) = (packed.initramfs(), packed.disk());
-    Guest { arch, kernel: &made.kernel.image, initramfs, root: &made.root, programs, append: "" }
+    Guest { arch, kernel: &made.kernel.image, initramfs, root: &made.root, programs, append }
 }
 
 /// What `cargo vm test` is asked.
-struct Asked {
-    architectures: Vec<String>,
-    variant: Option<String>,
-    /// Test programs by name; none for all.
-    names: Vec<String>,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) architectures: Vec<String>,
+    /// A host of this name in `vm/kernels.toml`; none for Debian's own.
+    pub(crate) variant: Option<String>,
+    /// systemd is PID 1.
+    pub(crate) whole: bool,
+    /// Test programs by name, with or without a filter, to be run alone; none for all that this guest is for.
+    pub(crate) names: Vec<String>,
+    /// The programs of a short form in place of all, beside the guest's own scripts.
+    pub(crate) programs: Vec<String>,
 }
 
 impl Asked {
-    fn read(recipe: &Recipe, mut words: Vec<String>) -> Result<Self, String> {
-        let mut variant = None;
-        if let Some(at) = words.iter().position(|word| word == "--variant") {
-            let after: Vec<String> = words.drain(at..).skip(1).collect();
-            let (name, rest) =
-                after.split_first().ok_or("--variant takes a name; cargo vm list says which there are")?;
-            recipe.variant(name)?;
-            variant = Some(name.clone());
-            words.extend_from_slice(rest);
+    fn read(recipe: &Recipe, words: Vec<String>) -> Result<Self, String> {
+        let mut asked = Self::default();
+        let mut plain = Vec::new();
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--whole" => asked.whole = true,
+                "--variant" => {
+                    let name = words.next().ok_or("--variant takes a name; cargo vm list says which there are")?;
+                    recipe.variant(&name)?;
+                    asked.variant = Some(name);
+                }
+                other if other.starts_with('-') => {
+                    return Err(format!("no option {other}: there are --whole and --variant NAME"));
+                }
+                _ => plain.push(word),
+            }
         }
-        let architectures = architectures(recipe, words.first().map(String::as_str))?;
-        Ok(Self { architectures, variant, names: words.into_iter().skip(1).collect() })
+        asked.architectures = architectures(recipe, plain.first().map(String::as_str))?;
+        asked.names = plain.into_iter().skip(1).collect();
+        Ok(asked)
+    }
+
+    fn variant<'a>(&self, recipe: &'a Recipe) -> Result<Option<&'a Variant>, String> {
+        self.variant.as_ref().map(|it| recipe.variant(it)).transpose()
+    }
+
+    /// What of it stands on the kernel's command line.
+    fn append(&self, recipe: &Recipe) -> Result<String, String> {
+        let variant = self.variant(recipe)?.map_or("", |it| &it.append);
+        Ok(format!("{} {variant}", if self.whole { &recipe.whole.append } else { "" }))
+    }
+
+    /// The scripts that belong to this guest. Programs asked for by name are run alone.
+    fn scripts(&self, recipe: &Recipe) -> Result<Vec<ScriptJob>, String> {
+        if !self.names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let whole = if self.whole { recipe.whole.job.as_slice() } else { &[] };
+        Ok([whole, self.variant(recipe)?.map_or(&[], |it| &it.job)].concat())
+    }
+
+    /// The programs to run: those named, or those of a variant, or all.
+    fn programs(&self, recipe: &Recipe, programs: &Programs) -> Result<Vec<Job>, String> {
+        match (self.names.as_slice(), self.programs.as_slice(), self.variant(recipe)?) {
+            ([], [], Some(variant)) => programs.named(&variant.programs),
+            ([], [], None) => Ok(programs.jobs.clone()),
+            ([], short, _) => programs.named(short),
+            (names, ..) => programs.named(names),
+        }
+    }
+
+    /// What the line about this guest calls it.
+    pub(crate) fn title(&self) -> String {
+        let boot = if self.whole { "whole" } else { "bare" };
+        self.variant.as_ref().map_or_else(|| String::from(boot), |it| format!("{boot}, {it}"))
     }
 }
 
-/// `cargo vm test [--variant NAME] [ARCH|all [NAME…]]`: one line a guest at the end; it fails when one of them is not ok.
+/// How a guest did.
+pub(crate) struct Came {
+    /// The line about it.
+    pub(crate) line: String,
+    /// Its verdict is good, and so is every test counted.
+    pub(crate) well: bool,
+    pub(crate) tally: Tally,
+}
+
+/// `cargo vm test [--whole] [--variant NAME] [ARCH|all [NAME…]]`: one line a guest at the end; it fails when one of them
+/// is not ok.
 pub(crate) fn test(args: &[OsString]) -> Result<ExitCode, String> {
     let recipe = Recipe::read()?;
     let asked = Asked::read(&recipe, words(args)?)?;
-    packages::require_for_guests("cargo vm test", &asked.architectures)?;
+    packages::require_for_guests("cargo vm test")?;
     let workspace = Workspace::find()?;
-    let mut lines = Vec::new();
-    let mut good = true;
+    let mut came = Vec::new();
     for name in &asked.architectures {
-        let (line, well) = one(&workspace, &recipe, name, &asked)?;
-        lines.push(line);
-        good &= well;
+        let programs = Programs::build(&workspace, name)?;
+        came.push(one(&recipe, name, &asked, &programs)?);
     }
     println!();
     if asked.variant.is_none() && asked.names.is_empty() {
-        for (program, test, why) in programs::LEFT_OUT {
-            println!("left out: {program}/{test}: {why}");
+        for left in programs::left_out() {
+            println!("left out: {left}");
         }
-        println!("left out: tidy, which reads the sources; the whole boot, with systemd, which there is not yet");
     }
-    for line in lines {
-        println!("{line}");
+    for one in &came {
+        println!("{}", one.line);
     }
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if came.iter().all(|it| it.well) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One guest from its making to its verdict: the line about it, and whether all is well.
-fn one(workspace: &Workspace, recipe: &Recipe, name: &str, asked: &Asked) -> Result<(String, bool), String> {
-    let start = Instant::now();
-    let variant = asked.variant.as_ref().map(|it| recipe.variant(it)).transpose()?;
-    let programs = Programs::build(workspace, name)?;
-    let jobs = match variant {
-        Some(variant) if asked.names.is_empty() => programs::of_variant(variant),
-        _ => programs.named(&asked.names)?,
-    };
-    let made = make(recipe, name)?;
-    let packed = programs.pack(name, &jobs, &made.kernel.modules)?;
-    let guest = Guest { append: variant.map_or("", |it| &it.append), ..guest(name, &made, &packed) };
+/// Makes what an architecture's guests are made of, and says nothing when it is there.
+pub(crate) fn prepare(recipe: &Recipe, name: &str) -> Result<(), String> {
+    make(recipe, name, None).map(drop)
+}
+
+/// One guest, from what it is made of to its verdict.
+pub(crate) fn one(recipe: &Recipe, name: &str, asked: &Asked, programs: &Programs) -> Result<Came, String> {
+    let scripts = asked.scripts(recipe)?;
+    let jobs = [programs::of_scripts(&scripts), asked.programs(recipe, programs)?].concat();
+    let made = make(recipe, name, asked.variant(recipe)?)?;
+    let packed = programs.pack(name, &jobs, asked.whole, &made.kernel.modules)?;
+    let append = asked.append(recipe)?;
+    let guest = guest(name, &made, &packed, &append);
     let how = if guest.kvm() { "KVM" } else { "TCG" };
-    let ready = start.elapsed().as_secs();
     let mut tally = Tally::default();
     let start = Instant::now();
     let (console, stopped) = guest.run(&made.tools, &jobs, |line| hear(name, line, &mut tally))?;
     let verdict = judge(&console, &stopped, &jobs);
-    let said = variant.into_iter().filter(|_| asked.names.is_empty()).flat_map(|it| &it.job);
-    let unsaid: Vec<String> = said
+    let unsaid: Vec<String> = scripts
+        .iter()
         .filter_map(|it| {
             verdict::unsaid(&console, &it.name, &it.says).map(|words| format!("{} did not say {words:?}", it.name))
         })
         .collect();
     let well = matches!(verdict, Verdict::Good(_)) && tally.failed == 0 && unsaid.is_empty();
-    let boot = asked.variant.as_ref().map_or_else(|| String::from("bare"), |it| format!("bare, {it}"));
     let unsaid = if unsaid.is_empty() { String::new() } else { format!("; FAILED: {}", unsaid.join(", ")) };
     let line = format!(
-        "{name} {boot}: {verdict}{unsaid}; {} (made ready in {ready} s, run in {} s under {how})",
+        "{name} {}: {verdict}{unsaid}; {} ({} s under {how})",
+        asked.title(),
         tally.verdict(),
         start.elapsed().as_secs()
     );
-    Ok((line, well))
+    Ok(Came { line, well, tally })
 }
 
 /// Passes a line on, the init's own in words.
@@ -193,5 +256,43 @@ fn hear(arch: &str, line: &str, tally: &mut Tally) {
         Some(Said::Trouble { why }) => println!("{arch}| guest: {why}"),
         None if line.is_empty() => {}
         None => println!("{arch}| {line}"),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Asked, String> {
+        Asked::read(&Recipe::read().unwrap(), words.iter().map(|it| String::from(*it)).collect())
+    }
+
+    #[test]
+    fn options_stand_anywhere_and_what_is_none_is_told() {
+        let asked = read(&["aarch64", "--whole", "link", "--variant", "no-userns", "try"]).unwrap();
+        assert_eq!((asked.architectures.as_slice(), asked.whole), ([String::from("aarch64")].as_slice(), true));
+        assert_eq!((asked.variant.as_deref(), asked.names.len()), (Some("no-userns"), 2));
+        assert_eq!(read(&["all"]).unwrap().architectures, ["aarch64", "x86_64"]);
+        assert_eq!(read(&[]).unwrap().architectures, [std::env::consts::ARCH]);
+        for (words, said) in [
+            (["--variant"].as_slice(), "takes a name"),
+            (&["--variant", "old"], "no variant \"old\""),
+            (&["--hole"], "no option --hole"),
+            (&["riscv64"], "no architecture \"riscv64\""),
+        ] {
+            let why = read(words).unwrap_err();
+            assert!(why.contains(said), "{why}");
+        }
+    }
+
+    #[test]
+    fn scripts_belong_to_a_boot_and_a_variant_and_not_to_programs_that_are_named() {
+        let recipe = Recipe::read().unwrap();
+        let count = |words: &[&str]| read(words).unwrap().scripts(&recipe).unwrap().len();
+        assert_eq!(count(&["x86_64"]), 0);
+        assert!(count(&["--whole", "x86_64"]) > 0);
+        assert!(count(&["--variant", "no-userns"]) > 0);
+        assert_eq!(count(&["--variant", "no-userns", "x86_64", "try"]), 0);
     }
 }

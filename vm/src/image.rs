@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::archive::{self, Archive};
-use crate::recipe::{Arch, Recipe};
+use crate::recipe::{self, Arch, Recipe};
 
 /// The cache where nothing else is said.
 const CACHE: &str = "/var/cache/ocx-vm";
@@ -92,19 +92,19 @@ impl<'a> Cache<'a> {
         Ok(Tools { dir })
     }
 
-    /// The pinned kernel of an architecture.
+    /// A pinned kernel of an architecture.
     ///
     /// # Errors
     /// It cannot be fetched, is another than pinned, or lacks a module that is asked for.
-    pub(crate) fn kernel(&self, arch: &Arch) -> Result<Kernel, String> {
-        let dir = self.made(&arch.kernel_name()?, &format!("kernel {}", arch.kernel.package), |into| {
-            let file = self.archive(&arch.debian)?.pinned(&arch.kernel)?;
-            archive::unpack(&[file], into)
+    pub(crate) fn kernel(&self, arch: &Arch, kernel: &recipe::Kernel) -> Result<Kernel, String> {
+        let dir = self.made(&kernel.name()?, &kernel.packages(), |into| {
+            archive::unpack(&self.archive(&arch.debian)?.pinned(kernel)?, into)
         })?;
-        let boot = dir.join("boot");
-        let image = entry(&boot, "vmlinuz-")?;
-        let modules = entry(&dir.join("usr/lib/modules"), "")?.join("kernel");
-        let modules: Vec<PathBuf> = arch.modules.iter().map(|it| modules.join(it)).collect();
+        let own = entry(&dir.join("usr/lib/modules"), "")?;
+        // Newer packages keep the image beside the modules.
+        let beside = own.join("vmlinuz");
+        let image = if beside.is_file() { beside } else { entry(&dir.join("boot"), "vmlinuz-")? };
+        let modules: Vec<PathBuf> = arch.modules.iter().map(|it| own.join("kernel").join(it)).collect();
         match modules.iter().find(|it| !it.is_file()) {
             Some(lacking) => Err(format!("{}: this kernel has no such module", lacking.display())),
             None => Ok(Kernel { image, modules }),
@@ -166,6 +166,8 @@ fn furnish(tree: &Path) -> Result<(), String> {
         ("etc/hostname", "guest\n"),
         ("etc/resolv.conf", "# A guest has no network.\n"),
         ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+        // A host that was started before: systemd asks nothing at its console.
+        ("etc/machine-id", "0c0c0c0c0c0c4c0c8c0c0c0c0c0c0c0c\n"),
     ] {
         fs::write(tree.join(file), text).map_err(named(file))?;
     }

@@ -31,15 +31,17 @@ use workspace::Workspace;
 
 const HELP: &str = "\
 cargo try [OPTIONS]   builds the workspace, then runs one real run on this machine (options: cargo try --help)
-cargo ci              every check and test of this project, as root; the last line counts them
+cargo ci              every check and test of this project, as root, and a short form of them in guests; the last line counts
+cargo ci --here       the same without guests; --long with every test program in every guest, which takes hours
 cargo vm try|ci       the same two
 cargo vm closure      only what ocx-supervisor depends on, and the licences of all that is linked or built with
 
 Whole hosts under QEMU, as root; ARCH is x86_64 or aarch64. What they are made of is fetched from Debian's archive once
 and kept in /var/cache/ocx-vm, or in $XDG_CACHE_HOME/ocx-vm.
 cargo vm test [ARCH|all [NAME...]]   runs test programs in a guest, all or those named; NAME/FILTER runs some tests of one
-cargo vm test --variant V [ARCH]     the same on a host that lacks something, and there only what shows that
-cargo vm shell ARCH                  a console in a guest, with the programs in it
+   --variant V                       on another host: one that lacks something, or has the newest kernel
+   --whole                           with systemd as PID 1; without it a small init of our own is, and a guest is up in seconds
+cargo vm shell ARCH                  a console in a guest, with the programs in it; takes the same two options
 cargo vm image ARCH|all              only fetches and makes what guests are made of
 cargo vm list                        what there is, and what of it is in the cache
 ";

@@ -10,15 +10,16 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::recipe::Variant;
+use crate::recipe::ScriptJob;
 use crate::words::Job;
 use crate::workspace::Workspace;
-use crate::{cpio, image, words};
+use crate::{cpio, image, packages, words};
 
 /// The packages whose programs go into guests.
 const PACKAGES: &[&str] = &["ocx", "supervisor", "sandbox"];
 /// Test programs that say nothing more in a guest, and why.
-const NOT_IN_GUESTS: &[(&str, &str)] = &[("tidy", "it reads the sources")];
+const NOT_IN_GUESTS: &[(&str, &str)] =
+    &[("tidy", "it reads the sources"), ("vm", "it is what makes guests"), ("guest-init", "it is what runs there")];
 /// Tests left out of guests, by job, and why; the last lines of a run say so.
 pub(crate) const LEFT_OUT: &[(&str, &str, &str)] = &[(
     "fossil",
@@ -29,6 +30,9 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &str)] = &[(
 const JOB_SECONDS: u64 = 900;
 /// What tests read in place of building; `tests/support` has the other half.
 const PROGRAMS_ENV: &str = "OCX_TEST_PROGRAMS";
+
+/// Debian's compiler: the one whose library for another architecture Debian has too.
+const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
 /// Where programs are found in a guest, behind ours.
 const GUEST_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -88,14 +92,15 @@ impl Target {
         let mut cargo = workspace.cargo(args);
         if self.foreign {
             cargo.args(["--target", &self.triple]);
-            self.linker(&mut cargo);
+            self.compilers(&mut cargo);
         }
         cargo
     }
 
-    /// Debian's cross compiler, for what is linked and for what is C.
-    fn linker(&self, cargo: &mut Command) {
+    /// Debian's compilers for another architecture, for what is Rust, for what is C and for what is linked.
+    fn compilers(&self, cargo: &mut Command) {
         if self.foreign {
+            cargo.env("RUSTC", DEBIAN_RUSTC);
             let compiler = format!("{}-linux-gnu-gcc", self.triple.split('-').next().unwrap_or_default());
             let name = self.triple.replace('-', "_");
             cargo.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), &compiler);
@@ -119,9 +124,17 @@ impl Programs {
     /// What does not build.
     pub(crate) fn build(workspace: &Workspace, arch: &str) -> Result<Self, String> {
         let target = Target::of(arch);
+        if target.foreign {
+            packages::require_to_cross_build("cargo vm")?;
+        }
         let init = build_init(workspace, &target)?;
-        // Not the whole workspace: the commands' own package says nothing in a guest.
-        let packages: Vec<&str> = PACKAGES.iter().flat_map(|it| ["--package", it]).collect();
+        // For this machine as everything else here is built, so that it is built once. For another architecture without the
+        // commands' own package, which says nothing in a guest.
+        let packages: Vec<&str> = if target.foreign {
+            PACKAGES.iter().flat_map(|it| ["--package", it]).collect()
+        } else {
+            vec!["--workspace"]
+        };
         let build = [["build", "--release", "--locked"].as_slice(), &packages].concat();
         done("cargo build", &mut target.cargo(workspace, &build))?;
         let test = ["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"];
@@ -150,22 +163,20 @@ impl Programs {
         Ok(Self { at, files, jobs, release, init })
     }
 
-    /// The jobs of these names, all when there are none. `NAME/FILTER` gives a test program its filter.
+    /// The jobs of these names. `NAME/FILTER` gives a test program its filter.
     ///
     /// # Errors
     /// A name that is none, with those that are.
     pub(crate) fn named(&self, names: &[String]) -> Result<Vec<Job>, String> {
-        if names.is_empty() {
-            return Ok(self.jobs.clone());
-        }
         names.iter().map(|name| pick(&self.jobs, name)).collect()
     }
 
-    /// Makes the disk of programs, and the initramfs that runs these jobs, in a directory beside the build.
+    /// Makes the disk of programs, and the initramfs that runs these jobs (a shell where there are none), in a directory
+    /// beside the build.
     ///
     /// # Errors
     /// What cannot be written, and where.
-    pub(crate) fn pack(&self, arch: &str, jobs: &[Job], modules: &[PathBuf]) -> Result<Packed, String> {
+    pub(crate) fn pack(&self, arch: &str, jobs: &[Job], whole: bool, modules: &[PathBuf]) -> Result<Packed, String> {
         // Of this process: another command's guest of the same architecture may be running.
         let packed = Packed { place: self.at.join("vm").join(format!("{arch}-{}", std::process::id())) };
         let tree = packed.place.join("disk");
@@ -178,18 +189,19 @@ impl Programs {
         image::ext4(&tree, &packed.disk(), 0)?;
         fs::remove_dir_all(&tree).map_err(|e| format!("{}: {e}", tree.display()))?;
         let initramfs = packed.initramfs();
-        fs::write(&initramfs, self.initramfs(jobs, modules)?).map_err(|e| format!("{}: {e}", initramfs.display()))?;
+        fs::write(&initramfs, self.initramfs(jobs, whole, modules)?)
+            .map_err(|e| format!("{}: {e}", initramfs.display()))?;
         Ok(packed)
     }
 
-    fn initramfs(&self, jobs: &[Job], modules: &[PathBuf]) -> Result<Vec<u8>, String> {
+    fn initramfs(&self, jobs: &[Job], whole: bool, modules: &[PathBuf]) -> Result<Vec<u8>, String> {
         let read = |path: &Path| fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
         let mut cpio = cpio::Cpio::default();
         for directory in ["dev", "root", "modules"] {
             cpio.directory(directory);
         }
         cpio.device("dev/console", 5, 1);
-        cpio.file("init", &read(&self.init)?);
+        cpio.file(words::INIT, &read(&self.init)?);
         for (number, module) in modules.iter().enumerate() {
             let name = module.file_name().unwrap_or_default().to_string_lossy();
             cpio.file(&format!("{}/{number:02}-{name}", words::MODULES), &read(module)?);
@@ -202,6 +214,7 @@ impl Programs {
             ],
             jobs: jobs.to_vec(),
             shell: jobs.is_empty(),
+            whole,
         };
         cpio.file(words::PLAN, plan.text()?.as_bytes());
         Ok(cpio.finish())
@@ -213,19 +226,25 @@ fn build_init(workspace: &Workspace, target: &Target) -> Result<PathBuf, String>
     let into = workspace.target.join("vm").join("init");
     let mut cargo = workspace.cargo(&["build", "--release", "--locked", "--quiet", "--package", "guest-init"]);
     cargo.args(["--target", &target.triple, "--target-dir"]).arg(&into).env_remove("CARGO_ENCODED_RUSTFLAGS");
-    target.linker(&mut cargo);
+    target.compilers(&mut cargo);
     done("cargo build of the guest's init", cargo.env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     Ok(into.join(&target.triple).join("release/guest-init"))
+}
+
+/// What a guest with all its programs does not run, and why: a line each.
+pub(crate) fn left_out() -> impl Iterator<Item = String> {
+    let programs = NOT_IN_GUESTS.iter().map(|(name, why)| format!("{name}: {why}"));
+    programs.chain(LEFT_OUT.iter().map(|(program, test, why)| format!("{program}/{test}: {why}")))
 }
 
 fn job(name: &str, words: Vec<String>) -> Job {
     Job { name: String::from(name), seconds: JOB_SECONDS, exit: 0, words }
 }
 
-/// The jobs of a variant of its own.
-pub(crate) fn of_variant(variant: &Variant) -> Vec<Job> {
+/// Scripts as jobs.
+pub(crate) fn of_scripts(scripts: &[ScriptJob]) -> Vec<Job> {
     let words = |script: &str| ["sh", "-c", &script.trim().replace('\n', " ")].map(String::from).to_vec();
-    variant.job.iter().map(|it| Job { exit: it.exit, ..job(&it.name, words(&it.script)) }).collect()
+    scripts.iter().map(|it| Job { exit: it.exit, ..job(&it.name, words(&it.script)) }).collect()
 }
 
 /// The jobs, and every file built, of cargo's messages: one JSON object a line.

@@ -9,7 +9,7 @@ use crate::sum;
 /// The file, built in: a cache made by another version of it is never taken for ours.
 const TEXT: &str = include_str!("../kernels.toml");
 /// Changed when the code makes something else of the same recipe.
-const MADE_BY: u32 = 1;
+const MADE_BY: u32 = 2;
 
 /// The whole file.
 #[derive(Debug, Clone, Deserialize)]
@@ -19,25 +19,46 @@ pub(crate) struct Recipe {
     pub(crate) tools: Tools,
     pub(crate) root: Root,
     pub(crate) arch: BTreeMap<String, Arch>,
+    pub(crate) whole: Whole,
     pub(crate) variant: BTreeMap<String, Variant>,
 }
 
-/// A host that lacks something.
+/// The boot with systemd.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Variant {
+pub(crate) struct Whole {
     /// On the kernel's command line.
     pub(crate) append: String,
     /// What it is there to show.
     pub(crate) shows: String,
-    /// What is run in it when no test program is named.
-    pub(crate) job: Vec<VariantJob>,
+    /// What is run in it beside the programs asked for.
+    pub(crate) job: Vec<ScriptJob>,
+}
+
+/// Another host than Debian's own: it lacks something, or has another kernel.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Variant {
+    /// On the kernel's command line.
+    #[serde(default)]
+    pub(crate) append: String,
+    /// What it is there to show.
+    pub(crate) shows: String,
+    /// Its own kernel, by architecture; elsewhere it is Debian's.
+    #[serde(default)]
+    pub(crate) kernel: BTreeMap<String, Kernel>,
+    /// The test programs run in it when none is named.
+    #[serde(default)]
+    pub(crate) programs: Vec<String>,
+    /// What is run in it beside them.
+    #[serde(default)]
+    pub(crate) job: Vec<ScriptJob>,
 }
 
 /// A shell script, how it must end and what it must say.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct VariantJob {
+pub(crate) struct ScriptJob {
     pub(crate) name: String,
     /// With the release programs on its PATH; a line's end is read as a space.
     pub(crate) script: String,
@@ -82,19 +103,18 @@ pub(crate) struct Arch {
     pub(crate) debian: String,
     /// Below the kernel's modules, in the order to load them.
     pub(crate) modules: Vec<String>,
-    pub(crate) kernel: Pinned,
+    pub(crate) kernel: Kernel,
 }
 
-/// One package of one version.
+/// A kernel: packages of one version.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pinned {
-    pub(crate) package: String,
+pub(crate) struct Kernel {
     pub(crate) version: String,
-    /// Of the package's file, in hexadecimal.
-    pub(crate) sha256: String,
     /// What this kernel is there to show.
     pub(crate) shows: String,
+    /// The packages, each with its file's SHA-256 in hexadecimal.
+    pub(crate) packages: BTreeMap<String, String>,
 }
 
 impl Recipe {
@@ -108,10 +128,11 @@ impl Recipe {
 
     fn parse(text: &str) -> Result<Self, String> {
         let recipe: Self = toml::from_str(text).map_err(|e| format!("vm/kernels.toml: {e}"))?;
-        for (name, arch) in &recipe.arch {
-            let sum = &arch.kernel.sha256;
+        let own = recipe.arch.values().map(|it| &it.kernel);
+        let kernels = own.chain(recipe.variant.values().flat_map(|it| it.kernel.values()));
+        for (package, sum) in kernels.flat_map(|it| &it.packages) {
             if sum.len() != 64 || !sum.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f')) {
-                return Err(format!("vm/kernels.toml: arch.{name}.kernel.sha256 is no SHA-256 in lower case"));
+                return Err(format!("vm/kernels.toml: {package}: {sum:?} is no SHA-256 in lower case"));
             }
         }
         Ok(recipe)
@@ -152,13 +173,18 @@ impl Recipe {
     }
 }
 
-impl Arch {
-    /// What an unpacked kernel is called in the cache.
+impl Kernel {
+    /// What it is called in the cache, unpacked.
     ///
     /// # Errors
     /// As above.
-    pub(crate) fn kernel_name(&self) -> Result<String, String> {
-        Ok(format!("kernel-{}-{}-{}", self.debian, self.kernel.version, short(&self)?))
+    pub(crate) fn name(&self) -> Result<String, String> {
+        Ok(format!("kernel-{}-{}", self.version, short(&self.packages)?))
+    }
+
+    /// Its packages, as a person lists them.
+    pub(crate) fn packages(&self) -> String {
+        self.packages.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -168,7 +194,7 @@ fn short(of: &impl Serialize) -> Result<String, String> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 mod tests {
     use super::*;
 
@@ -188,7 +214,10 @@ mod tests {
     fn a_key_it_does_not_know_and_a_sum_that_is_none_are_refused() {
         let other = TEXT.replace("[archive]", "[archive]\nmirror = 'x'");
         assert!(Recipe::parse(&other).unwrap_err().contains("mirror"));
-        let sum = Recipe::read().unwrap().arch("x86_64").unwrap().kernel.sha256.clone();
-        assert!(Recipe::parse(&TEXT.replace(&sum, &sum[1..])).unwrap_err().contains("arch.x86_64.kernel.sha256"));
+        let recipe = Recipe::read().unwrap();
+        for kernel in [&recipe.arch["x86_64"].kernel, &recipe.variant["newest"].kernel["aarch64"]] {
+            let (package, sum) = kernel.packages.first_key_value().unwrap();
+            assert!(Recipe::parse(&TEXT.replace(sum, &sum[1..])).unwrap_err().contains(package));
+        }
     }
 }

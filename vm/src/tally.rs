@@ -53,6 +53,14 @@ impl Tally {
         }
     }
 
+    /// Counts what another counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.remarks.extend_from_slice(&other.remarks);
+    }
+
     /// The last line.
     pub(crate) fn verdict(&self) -> String {
         format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 /// Where the plan stands in the guest's initramfs.
 pub(crate) const PLAN: &str = "/plan";
+/// Where the init itself stands there.
+pub(crate) const INIT: &str = "/init";
 /// Where the guest's modules stand in its initramfs, in the order to load them.
 pub(crate) const MODULES: &str = "/modules";
 /// Every line of the init begins with this; no test program's does.
@@ -34,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) jobs: Vec<Job>,
     /// A shell on the console in place of jobs.
     pub(crate) shell: bool,
+    /// The root's own init is started, and what is to be done is a service of it.
+    pub(crate) whole: bool,
 }
 
 impl Plan {
@@ -57,8 +61,10 @@ impl Plan {
             words.extend(job.words.iter().map(String::as_str));
             line(&words)?;
         }
-        if self.shell {
-            line(&["shell"])?;
+        for (word, given) in [("shell", self.shell), ("whole", self.whole)] {
+            if given {
+                line(&[word])?;
+            }
         }
         Ok(text)
     }
@@ -80,6 +86,7 @@ impl Plan {
                     words: words.iter().map(|word| String::from(*word)).collect(),
                 }),
                 ["shell"] => plan.shell = true,
+                ["whole"] => plan.whole = true,
                 _ => return Err(format!("no line of a plan: {line:?}")),
             }
         }
@@ -194,6 +201,7 @@ mod tests {
             env: vec![(String::from("A"), String::from("b c"))],
             jobs: vec![job("/target/a")],
             shell: true,
+            whole: true,
         };
         assert_eq!(Plan::read(&plan.text().unwrap()).unwrap(), plan);
         plan.jobs.push(job("a\tb"));

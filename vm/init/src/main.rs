@@ -1,10 +1,13 @@
-//! A guest's PID 1, bare: loads the disk's module, makes the real root its own, runs the plan, says one verdict, powers off.
+//! A guest's PID 1: loads the disk's module, makes the real root its own, runs the plan, says one verdict, powers off.
+//!
+//! In a whole guest it hands over to systemd once the root is its own, and does the rest as a service of it.
 //!
 //! Static, for it starts in an initramfs without libraries. The root is moved to, not stayed beside: `pivot_root` refuses
 //! a process whose root is the initramfs.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the console is where an init speaks")]
 
+mod whole;
 #[path = "../../src/words.rs"]
 mod words;
 
@@ -40,13 +43,20 @@ const COMPRESSED: i32 = 4;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 fn main() {
-    if let Err(why) = guest() {
+    let whole = std::env::args().nth(1).as_deref() == Some(whole::WORD);
+    let came = if whole { whole::service() } else { bare() };
+    if let Err(why) = came {
         say(&Said::Trouble { why });
     }
     rustix::fs::sync();
-    // Only an error comes back from it; the host's own bound then ends the guest.
-    if let Err(error) = reboot(RebootCommand::PowerOff) {
-        say(&Said::Trouble { why: format!("power off: {error}") });
+    let off = if whole {
+        whole::power_off()
+    } else {
+        reboot(RebootCommand::PowerOff).map_err(|error| format!("power off: {error}"))
+    };
+    // Of PID 1 only an error comes back from it; the host's own bound then ends the guest.
+    if let Err(why) = off {
+        say(&Said::Trouble { why });
     }
     loop {
         std::thread::sleep(Duration::from_secs(1));
@@ -58,30 +68,41 @@ fn say(said: &Said) {
     println!("\n{said}");
 }
 
-fn guest() -> Result<(), String> {
-    let plan = fs::read_to_string(words::PLAN).map_err(|e| format!("{}: {e}", words::PLAN))?;
-    let plan = Plan::read(&plan)?;
+/// From the initramfs on, as PID 1.
+fn bare() -> Result<(), String> {
+    let text = fs::read_to_string(words::PLAN).map_err(|e| format!("{}: {e}", words::PLAN))?;
+    let plan = Plan::read(&text)?;
+    let own = if plan.whole { fs::read(words::INIT).map_err(|e| format!("{}: {e}", words::INIT))? } else { Vec::new() };
     modules()?;
     enter_root()?;
-    file_systems(&plan)?;
+    if plan.whole {
+        return Err(whole::hand_over(&own, &text));
+    }
+    file_systems(&plan.programs_at)?;
+    carry_out(&plan, &of_all);
+    Ok(())
+}
+
+/// Every job of a plan, from the first words to the verdict. `own` says which processes a job can have left.
+fn carry_out(plan: &Plan, own: &dyn Fn() -> Vec<i32>) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     say(&Said::Up { kernel: release });
     if plan.shell {
-        shell(&plan);
+        shell(plan);
+        end_all(own);
     }
     let (mut good, mut bad) = (0, 0);
     for job in &plan.jobs {
         say(&Said::Start { name: job.name.clone() });
         let start = Instant::now();
-        let end = run(job, &plan);
-        let left = end_all();
+        let end = run(job, plan);
+        let left = end_all(own);
         let well = end == JobEnd::Exit(job.exit) && left == 0;
         *(if well { &mut good } else { &mut bad }) += 1;
         let tenths = u64::try_from(start.elapsed().as_millis() / 100).unwrap_or(u64::MAX);
         say(&Said::End { name: job.name.clone(), end, tenths, left });
     }
     say(&Said::Verdict { good, bad });
-    Ok(())
 }
 
 /// Loads every module of the initramfs, in the order of their names.
@@ -123,10 +144,14 @@ fn enter_root() -> Result<(), String> {
     rustix::process::chdir("/").map_err(|e| format!("/: {e}"))
 }
 
+/// Mounts the disk of programs where they were built.
+fn programs(at: &str) -> Result<(), String> {
+    mounted(PROGRAMS_DISK, at, "ext4", MountFlags::RDONLY, "")
+}
+
 /// What a service manager would have mounted and set up by the time a node starts.
-fn file_systems(plan: &Plan) -> Result<(), String> {
+fn file_systems(programs_at: &str) -> Result<(), String> {
     let safe = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let none = MountFlags::empty();
     mounted("proc", "/proc", "proc", safe, "")?;
     mounted("sysfs", "/sys", "sysfs", safe, "")?;
     mounted("securityfs", "/sys/kernel/security", "securityfs", safe, "")?;
@@ -149,7 +174,7 @@ fn file_systems(plan: &Plan) -> Result<(), String> {
     if !up.as_ref().is_ok_and(std::process::ExitStatus::success) {
         return Err(format!("ip link set lo up: {up:?}"));
     }
-    mounted(PROGRAMS_DISK, &plan.programs_at, "ext4", none | MountFlags::RDONLY, "")
+    programs(programs_at)
 }
 
 fn command(plan: &Plan, program: &str, args: &[String]) -> Command {
@@ -168,7 +193,6 @@ fn shell(plan: &Plan) {
         Ok(child) => drop(wait_for(child.id(), None)),
         Err(error) => say(&Said::Trouble { why: format!("setsid: {error}") }),
     }
-    end_all();
 }
 
 /// Runs one job to its end, its output on the console line by line.
@@ -231,20 +255,20 @@ fn wait_for(pid: u32, bound: Option<Duration>) -> JobEnd {
     }
 }
 
-/// Ends every process but this one, and says how many there were.
-fn end_all() -> u64 {
+/// Ends what `own` names, and says how many there were.
+fn end_all(own: &dyn Fn() -> Vec<i32>) -> u64 {
     let mut seen = std::collections::BTreeSet::new();
     let start = Instant::now();
     while start.elapsed() < LEFT_GRACE {
         while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
-        if processes().is_empty() {
+        if own().is_empty() {
             return 0;
         }
         std::thread::sleep(LOOK);
     }
     for _ in 0..KILL_ROUNDS {
         while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
-        let living: Vec<i32> = processes();
+        let living: Vec<i32> = own();
         if living.is_empty() {
             break;
         }
@@ -261,7 +285,7 @@ fn end_all() -> u64 {
 }
 
 /// Every process but PID 1 and the kernel's threads, which have PID 2 for a parent.
-fn processes() -> Vec<i32> {
+fn of_all() -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     numbers
