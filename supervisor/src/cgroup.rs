@@ -77,9 +77,8 @@ impl Cgroups {
         let mountinfo = read(Path::new("/proc/self/mountinfo")).ok()?;
         let cgroup = read(Path::new("/proc/self/cgroup")).ok()?;
         let unified = mounted(&mountinfo, "cgroup2", None)?;
-        // Under a service manager our own group may be delegated to us; at the top only where the host has no such order.
-        let own = own_group(&cgroup, str::is_empty).unwrap_or("/").trim_start_matches('/').to_owned();
-        let places = [unified.join(own), unified];
+        let own = own_group(&cgroup, str::is_empty).unwrap_or("/");
+        let places = places(&unified, own, delegated);
         let base = places.iter().find(|it| controls(it, "memory")).or_else(|| places.iter().find(|it| it.is_dir()))?;
         let controller = |which: &str| {
             if controls(base, which) {
@@ -174,6 +173,24 @@ fn make(path: &Path) -> io::Result<()> {
         }
     }
     fs::create_dir_all(path).map_err(|error| named(path, &error))
+}
+
+/// Where runs' groups can be, best first: our own group; the nearest above it that the service manager gave away, for
+/// us to order as we like (a group with processes can pass on no controller, so we may sit in one below it); the top,
+/// where the host has no such order.
+fn places(unified: &Path, own: &str, delegated: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let own = unified.join(own.trim_start_matches('/'));
+    let above = own.ancestors().skip(1).take_while(|it| *it != unified && it.starts_with(unified));
+    let given = above.map(Path::to_owned).find(|it| delegated(it));
+    std::iter::once(own.clone()).chain(given).chain([unified.to_owned()]).collect()
+}
+
+/// Whether systemd marked a group as given away: `Delegate=` of systemd.resource-control(5).
+fn delegated(group: &Path) -> bool {
+    ["trusted.delegate", "user.delegate"].iter().any(|mark| {
+        let mut value = [0; 1];
+        rustix::fs::getxattr(group, *mark, &mut value).is_ok_and(|length| value.get(..length) == Some(b"1"))
+    })
 }
 
 /// Whether children of `parent` can be given this controller; asks for it where it is not on yet.
@@ -315,6 +332,20 @@ mod tests {
     const MOUNTS: &str = "30 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
         31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
         32 24 0:28 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn groups_are_looked_for_at_home_then_where_they_were_given_away_then_at_the_top() {
+        let own = "/system.slice/ocx.service/supervisor";
+        let find = |given: &str| places(Path::new("/c"), own, |it| it == Path::new(given));
+        let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let home = "/c/system.slice/ocx.service/supervisor";
+        assert_eq!(find("/c/system.slice/ocx.service"), paths(&[home, "/c/system.slice/ocx.service", "/c"]));
+        // Our own mark, the top's and one outside the hierarchy name no other place.
+        for given in [home, "/c", "/", ""] {
+            assert_eq!(find(given), paths(&[home, "/c"]));
+        }
+        assert_eq!(places(Path::new("/c"), "/", |_| true), paths(&["/c/", "/c"]));
+    }
 
     #[test]
     fn a_hierarchy_is_found_by_type_and_controller() {

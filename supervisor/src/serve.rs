@@ -45,9 +45,12 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
     let release = program.parent().ok_or("this program lies in no directory")?.to_owned();
     let host = Host::look(&root, accounts, releases(&release), &release).map_err(|e| format!("the host: {e}"))?;
     if !host.user_namespaces {
-        return Err("user namespaces are off, and every run has one of its own: \
-                    sysctl -w user.max_user_namespaces=10000 (and kernel.unprivileged_userns_clone=1 where there is one)"
-            .to_owned());
+        // Not a reason to stay away: who asks for a run is to be answered, and the answer names this.
+        log::say(format_args!(
+            "user namespaces are off, and every run in a sandbox has one of its own: each is refused until \
+             sysctl -w user.max_user_namespaces=10000 (and kernel.unprivileged_userns_clone=1 where there is one) \
+             and a restart"
+        ));
     }
     let signals = signals::open().map_err(|e| format!("signals: {e}"))?;
     let mut turn = Turn::new(Name::Timer).map_err(|e| format!("the loop: {e}"))?;

@@ -25,6 +25,15 @@ fn main() -> ExitCode {
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let missing = support::missing();
     let tests: Vec<(&str, fn())> = [running::TESTS, refusing::TESTS, crashes::TESTS, breaking::TESTS].concat();
+    let (name, test) = refusing::WITHOUT_NAMESPACES;
+    // It changes a setting of the whole host.
+    let off = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").is_ok_and(|it| it.trim() == "0");
+    let why = if off { "" } else { " (skipped: needs a host without, as `cargo vm test --variant no-userns` has)" };
+    let other = Trial::test(format!("{name}{why}"), move || {
+        test();
+        Ok(())
+    });
+    let other = other.with_ignored_flag(!off || missing.is_some());
     let trials = tests
         .into_iter()
         .map(|(name, test)| {
@@ -35,6 +44,7 @@ fn main() -> ExitCode {
             })
             .with_ignored_flag(missing.is_some())
         })
+        .chain([other])
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

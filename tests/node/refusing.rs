@@ -1,6 +1,6 @@
 //! Runs that are refused, and messages that are none.
 
-use ocx::trial::{Asked, Spot, Where, request};
+use ocx::trial::{Asked, Interrupt, Setup, Spot, Trial, Where, request};
 use serde_json::{Value, json};
 
 use crate::system::{SOON, System};
@@ -11,6 +11,35 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("V2-2.4-02 a run for another clone or user is passed by in silence", other_address),
     ("V2-2.1-08, C-13 a malformed, a huge and a deep block are no messages, and the next run runs", malformed),
 ];
+
+/// On a host without user namespaces the service runs and says so: it never starts a run with less than a sandbox.
+fn without_namespaces() {
+    let setting = "/proc/sys/user/max_user_namespaces";
+    // A trial is made only where they are on; this host, a guest of our own, is turned off again before anything starts.
+    std::fs::write(setting, "15000").unwrap();
+    let setup = Setup { programs: Some(crate::support::programs().to_owned()), ..Setup::default() };
+    let mut trial = Trial::make(&setup, Interrupt::default()).unwrap();
+    std::fs::write(setting, "0").unwrap();
+    trial.start_supervisor().unwrap();
+    let clone = trial.wait_ready().unwrap();
+    let mut system = System { trial, clone };
+    let message = system.message("echo never");
+    let note = refused(&mut system, &message);
+    assert!(note.contains("sandbox") && note.contains("user.max_user_namespaces"), "{note}");
+    system.stop();
+    // The control: with them on, the same run runs.
+    std::fs::write(setting, "15000").unwrap();
+    let mut system = System::new();
+    let message = system.message("echo never");
+    let asked = system.post(Where::Thread, &message);
+    assert_eq!(system.ended(&asked, SOON)["outcome"], json!("exited"));
+    system.stop();
+    std::fs::write(setting, "0").unwrap();
+}
+
+/// Needs a host that has no user namespaces.
+pub(crate) const WITHOUT_NAMESPACES: (&str, fn()) =
+    ("V2-2.14 a host without user namespaces refuses 6 and names them", without_namespaces);
 
 /// Posts it and gives the note of its refusal.
 fn refused(system: &mut System, message: &Value) -> String {

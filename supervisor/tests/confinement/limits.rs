@@ -32,7 +32,8 @@ fn wall() -> Result<(), Failed> {
 }
 
 fn stubborn() -> Result<(), Failed> {
-    let run = Run::sh("trap '' TERM; while :; do sleep 1; done").with("/limits/wall", json!("1s"));
+    // Long enough for a shell to have set its trap on a slow machine.
+    let run = Run::sh("trap '' TERM; while :; do sleep 1; done").with("/limits/wall", json!("10s"));
     run.run()?.exits(137)?.says("limits.wall")?;
     Ok(())
 }
