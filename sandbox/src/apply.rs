@@ -10,7 +10,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{self, DumpableBehavior, Resource as Kernel, Rlimit, Signal};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
-use crate::op::{Access, Exec, Inner, Kind, Op, Point, Recipe, Resource, Stage};
+use crate::op::{Access, Exec, Inner, Kind, Maps, Op, Point, Recipe, Resource, Stage};
 use crate::status::Line;
 use crate::{init, mounts, paths, sys};
 
@@ -104,7 +104,7 @@ fn exec<'a>(exec: &'a Exec, argv: &sys::Texts<'_>, env: &sys::Texts<'_>) -> (u8,
     worst
 }
 
-/// Makes the program's process in a user namespace of its own, and becomes the sandbox's init.
+/// Makes the program's process, in a user namespace of its own where it is to have one, and becomes its init.
 fn start_program(mut building: Building, recipe: &Recipe, inner: &Inner, status: OwnedFd) -> ! {
     let trouble = |stage, error| fail(status.as_fd(), 125, stage, error, b"");
     let Some(lifeline) = take(&mut building, inner.lifeline) else { trouble(Stage::Init, Errno::BADF) };
@@ -118,7 +118,7 @@ fn start_program(mut building: Building, recipe: &Recipe, inner: &Inner, status:
         Err(error) => trouble(Stage::Init, errno(&error)),
     };
     // From here on nothing is allocated in either process.
-    let program = match sys::clone_into_user_namespace() {
+    let program = match sys::fork(inner.maps.is_some()) {
         Ok(Some(pid)) => pid,
         Ok(None) => {
             drop(go);
@@ -134,7 +134,9 @@ fn start_program(mut building: Building, recipe: &Recipe, inner: &Inner, status:
     };
     drop(failing);
     drop(let_go);
-    if let Err(error) = write_maps(building.proc.as_ref(), program, inner) {
+    if let Some(maps) = &inner.maps
+        && let Err(error) = write_maps(building.proc.as_ref(), program, maps)
+    {
         trouble(Stage::UserNamespace, error)
     }
     for op in &inner.init {
@@ -156,7 +158,7 @@ fn start_program(mut building: Building, recipe: &Recipe, inner: &Inner, status:
 }
 
 /// `INSIDE HOST 1` for user and group, groups denied first, which the group map requires of nobody but keeps shut.
-fn write_maps(proc: Option<&OwnedFd>, program: u32, inner: &Inner) -> Result<(), Errno> {
+fn write_maps(proc: Option<&OwnedFd>, program: u32, maps: &Maps) -> Result<(), Errno> {
     let proc = proc.ok_or(Errno::NOENT)?;
     let mut path = Small::default();
     path.number(program);
@@ -166,7 +168,7 @@ fn write_maps(proc: Option<&OwnedFd>, program: u32, inner: &Inner) -> Result<(),
         rustix::io::write(&file, bytes).map(|_| ())
     };
     write(c"setgroups", b"deny")?;
-    for (name, [inside, host]) in [(c"uid_map", inner.uid), (c"gid_map", inner.gid)] {
+    for (name, [inside, host]) in [(c"uid_map", maps.uid), (c"gid_map", maps.gid)] {
         let mut line = Small::default();
         line.number(inside);
         line.byte(b' ');
@@ -343,6 +345,8 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
                 _ => Err(Errno::CANCELED),
             }
         }
+        // Any process given means on.
+        Op::Subreaper {} => process::set_child_subreaper(Some(process::getpid())),
         Op::Undumpable {} => process::set_dumpable_behavior(DumpableBehavior::NotDumpable),
     }
 }

@@ -247,6 +247,8 @@ ops! {
         /** User id. */ uid: u32, /** Group id. */ gid: u32, /** Capabilities kept. */ keep: u64,
         /** Whether a filter is on. */ filtered: bool,
     };
+    /// What its descendants leave becomes its own children, so that it reaps them (`PR_SET_CHILD_SUBREAPER`).
+    Subreaper = 35, Init, {};
     /// Waits for the byte that lets it go; the pipe's end means nobody will.
     AwaitGo = 33, Init, { /** The pipe. */ lifeline: Source };
 }
@@ -288,6 +290,7 @@ impl Op {
             | Self::Filter { .. }
             | Self::EndWithParent { .. }
             | Self::Undumpable {}
+            | Self::Subreaper {}
             | Self::Measure { .. }
             | Self::AwaitGo { .. } => None,
         }
@@ -336,6 +339,7 @@ impl fmt::Display for Op {
             Self::Filter { program } => write!(f, "filter of {} instructions", program.len() / 8),
             Self::EndWithParent { .. } => f.write_str("ends with its parent"),
             Self::Undumpable {} => f.write_str("undumpable"),
+            Self::Subreaper {} => f.write_str("reaps what is left"),
             Self::Measure { uid, gid, keep, filtered } => {
                 write!(f, "measured: ids {uid}:{gid}, no groups, capabilities {keep:x}, no new privileges")?;
                 f.write_str(if *filtered { ", filtered" } else { "" })
@@ -356,13 +360,20 @@ pub struct Exec {
     pub env: Vec<CString>,
 }
 
-/// The user namespace of the program, and what its init does when the supervisor goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inner {
+/// A user namespace of one user and one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Maps {
     /// The user id inside and the host's for it.
     pub uid: [u32; 2],
     /// The group id inside and the host's for it.
     pub gid: [u32; 2],
+}
+
+/// The process of the program, and what its init does when the supervisor goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inner {
+    /// The program's own user namespace; absent, it is in the host's, and the init is a keeper without a sandbox.
+    pub maps: Option<Maps>,
     /// The pipe whose first byte lets the program go and whose end is the supervisor's.
     pub lifeline: Source,
     /// Whether the end of the lifeline ends the sandbox once the program was let go.
@@ -371,8 +382,7 @@ pub struct Inner {
     pub init: Vec<Op>,
 }
 
-/// A whole launch, ordered: `build`, then, where there is an `inner`, a second process in a user namespace, then
-/// `program` and the exec.
+/// A whole launch, ordered: `build`, then, where there is an `inner`, a second process, then `program` and the exec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
     /// The descriptors, by number, that operations name by index.
@@ -383,7 +393,7 @@ pub struct Recipe {
     pub account: [u32; 2],
     /// What the cell does as root.
     pub build: Vec<Op>,
-    /// The program's user namespace; absent, the cell itself becomes the program.
+    /// The program's own process; absent, the cell itself becomes the program.
     pub inner: Option<Inner>,
     /// What is done in the process that becomes the program.
     pub program: Vec<Op>,
@@ -416,18 +426,26 @@ impl Flat for Recipe {
     }
 }
 
-impl Flat for Inner {
+impl Flat for Maps {
     fn put(&self, to: &mut Vec<u8>) {
         self.uid.put(to);
         self.gid.put(to);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Unreadable> {
+        Ok(Self { uid: <[u32; 2]>::get(from)?, gid: <[u32; 2]>::get(from)? })
+    }
+}
+
+impl Flat for Inner {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.maps.put(to);
         self.lifeline.put(to);
         self.ends_with_parent.put(to);
         self.init.put(to);
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Unreadable> {
         Ok(Self {
-            uid: <[u32; 2]>::get(from)?,
-            gid: <[u32; 2]>::get(from)?,
+            maps: Option::get(from)?,
             lifeline: u32::get(from)?,
             ends_with_parent: bool::get(from)?,
             init: Vec::get(from)?,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-use crate::op::{Access, Exec, Inner, Kind, Op, Point, Recipe, Resource, Source};
+use crate::op::{Access, Exec, Inner, Kind, Maps, Op, Point, Recipe, Resource, Source};
 use crate::spec::{Confinement, Limits};
 
 /// Capabilities over a network or a host name: CAP_NET_BIND_SERVICE, _BROADCAST, _ADMIN, _RAW, CAP_SYS_ADMIN.
@@ -345,13 +345,81 @@ pub fn confined(
         account: facts.account,
         build: build(confinement, facts)?,
         inner: Some(Inner {
-            uid: [confinement.uid, uid],
-            gid: [confinement.gid, gid],
+            maps: Some(Maps { uid: [confinement.uid, uid], gid: [confinement.gid, gid] }),
             lifeline: facts.lifeline,
             ends_with_parent: confinement.ends_with_parent,
             init,
         }),
         program: program(confinement, limits, run.cwd, facts)?,
+        exec: exec(run)?,
+    })
+}
+
+/// Everything decided or opened by the supervisor for a process without a sandbox.
+#[derive(Debug, Clone)]
+pub struct Unconfined<'a> {
+    /// The numbers of the descriptors the cell inherits, by source.
+    pub fds: Vec<u32>,
+    /// Status pipe, writing end.
+    pub status: Source,
+    /// Lifeline, reading end.
+    pub lifeline: Source,
+    /// Standard input, output, error.
+    pub streams: [Source; 3],
+    /// cgroup v1 `cgroup.procs` files to join.
+    pub groups: Vec<Source>,
+    /// The host account of the process: user, group.
+    pub account: [u32; 2],
+    /// The host account of its keeper: user, group.
+    pub cell: [u32; 2],
+    /// The system call filter of the keeper.
+    pub init_filter: &'a [u8],
+}
+
+/// The recipe of a launch without a sandbox: the host as the account sees it, in a session of its own, with no group, no
+/// capability and no way to gain one. Its keeper, of another account, reaps what it leaves and says how it ended; the
+/// cgroup is what holds it, so it need not end with the supervisor to be found and ended by the next (case 34).
+///
+/// # Errors
+/// When a text holds a zero byte.
+pub fn unconfined(limits: &Limits, run: &Program<'_>, facts: &Unconfined<'_>) -> Result<Recipe, ZeroByte> {
+    let ([uid, gid], [cell_uid, cell_gid]) = (facts.account, facts.cell);
+    let [stdin, stdout, stderr] = facts.streams;
+    let mut build: Vec<Op> = facts.groups.iter().map(|it| Op::JoinGroup { procs: *it }).collect();
+    build.extend([Op::NoGroups {}, Op::Session {}, Op::Keyring {}, Op::Subreaper {}]);
+    let mut program = limit_ops(limits);
+    program.extend([
+        Op::Bounding { keep: 0 },
+        Op::Ids { uid, gid },
+        Op::Capabilities { keep: 0 },
+        Op::NoNewPrivileges {},
+        Op::Session {},
+        Op::Directory { at: text("process.cwd", run.cwd)? },
+        Op::Mask { bits: 0o022 },
+        Op::Signals {},
+        Op::Streams { stdin, stdout, stderr },
+        Op::OnlyStreams {},
+        Op::Measure { uid, gid, keep: 0, filtered: false },
+    ]);
+    Ok(Recipe {
+        fds: facts.fds.clone(),
+        status: facts.status,
+        account: facts.account,
+        build,
+        inner: Some(Inner {
+            maps: None,
+            lifeline: facts.lifeline,
+            ends_with_parent: false,
+            init: vec![
+                Op::Bounding { keep: 0 },
+                Op::Ids { uid: cell_uid, gid: cell_gid },
+                Op::Capabilities { keep: 0 },
+                Op::NoNewPrivileges {},
+                Op::Undumpable {},
+                Op::Filter { program: facts.init_filter.to_vec() },
+            ],
+        }),
+        program,
         exec: exec(run)?,
     })
 }

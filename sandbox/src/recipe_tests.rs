@@ -115,7 +115,7 @@ fn an_ordinary_run_in_words() {
         ]
     );
     let inner = recipe.inner.unwrap();
-    assert_eq!((inner.uid, inner.gid), ([1000, 900], [1000, 901]));
+    assert_eq!(inner.maps, Some(Maps { uid: [1000, 900], gid: [1000, 901] }));
     assert_eq!(
         words(&inner.init),
         [
@@ -126,6 +126,68 @@ fn an_ordinary_run_in_words() {
             "undumpable",
             "ends with its parent",
             "filter of 1 instructions",
+        ]
+    );
+}
+
+/// C-92, case 34: the host as the account sees it; what holds it is its cgroup, joined before anything else.
+#[test]
+fn without_a_sandbox_it_becomes_the_account_in_a_session_of_its_own_and_gains_nothing() {
+    let init_filter = [0; 8];
+    let (command, env) = (["/bin/true".to_owned()], BTreeMap::new());
+    let run = Program { command: &command, env: &env, cwd: "/w" };
+    let facts = Unconfined {
+        fds: (0..6).collect(),
+        status: 0,
+        lifeline: 1,
+        streams: [2, 3, 4],
+        groups: vec![5],
+        account: [900, 901],
+        cell: [902, 903],
+        init_filter: &init_filter,
+    };
+    let limits = Limits { cpu_s: Some(3), ..Limits::default() };
+    let recipe = unconfined(&limits, &run, &facts).unwrap();
+    assert_eq!(
+        words(&recipe.build),
+        [
+            "join the cgroup of descriptor 5",
+            "no groups",
+            "session of its own",
+            "keyring of its own",
+            "reaps what is left"
+        ]
+    );
+    assert_eq!(
+        words(&recipe.program),
+        [
+            "limit core 1 1",
+            "limit cpu 3 4",
+            "bounding set 0",
+            "ids 900:901",
+            "capabilities 0",
+            "no new privileges",
+            "session of its own",
+            "start in /w",
+            "umask 022",
+            "signals reset",
+            "streams 2 3 4",
+            "only the streams survive exec",
+            "measured: ids 900:901, no groups, capabilities 0, no new privileges",
+        ]
+    );
+    assert_eq!(flat::read::<Recipe>(&flat::write(&recipe)).unwrap(), recipe);
+    let inner = recipe.inner.unwrap();
+    assert_eq!((inner.maps, inner.ends_with_parent), (None, false));
+    assert_eq!(
+        words(&inner.init),
+        [
+            "bounding set 0",
+            "ids 902:903",
+            "capabilities 0",
+            "no new privileges",
+            "undumpable",
+            "filter of 1 instructions"
         ]
     );
 }

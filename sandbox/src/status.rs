@@ -41,7 +41,7 @@ pub enum Said {
     Ended {
         /// How.
         how: Ended,
-        /// Processor time of it and of the children it waited for, in microseconds.
+        /// Processor time of it alone, in microseconds.
         cpu_us: u64,
     },
 }

@@ -51,16 +51,16 @@ pub fn mount_setattr(tree: BorrowedFd<'_>, recursive: bool, set: u64, propagatio
     Ok(())
 }
 
-/// Makes a child in a user namespace of its own, as `fork` would: none in the child, its pid in the parent.
+/// Makes a child, in a user namespace of its own when asked to, as `fork` does: none in the child, its pid in the parent.
 ///
 /// Only for a process with one thread. The child may do anything a forked one may, and shares no memory.
 ///
 /// # Errors
 /// As `clone3(2)` has them; ENOSPC when `user.max_user_namespaces` is used up.
-pub fn clone_into_user_namespace() -> io::Result<Option<u32>> {
+pub fn fork(user_namespace: bool) -> io::Result<Option<u32>> {
     // SAFETY: clone_args is plain numbers, for which zero is "not asked".
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = u64::from(libc::CLONE_NEWUSER.cast_unsigned());
+    args.flags = if user_namespace { u64::from(libc::CLONE_NEWUSER.cast_unsigned()) } else { 0 };
     args.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
     // SAFETY: clone3 reads `args` for the size given. Without CLONE_VM the child runs on a copy of this stack, so both
     // returns are ordinary; with one thread no lock is held by a thread the child lacks.
@@ -260,28 +260,49 @@ pub struct Gone {
     pub pid: u32,
     /// Its exit code, or the signal that ended it.
     pub how: crate::status::Ended,
-    /// Processor time of it and the children it waited for, microseconds.
+    /// Processor time of it alone, microseconds: what RLIMIT_CPU counts. `wait4`'s own number holds its children's too,
+    /// and would make a kill from elsewhere look like a limit of its own (decisions C-35).
     pub cpu_us: u64,
 }
 
-/// Takes one child that has ended, if there is one (`wait4(2)` with WNOHANG).
+/// Takes one child that has ended, if there is one (`waitid(2)` with WNOHANG, then `wait4(2)`).
 #[must_use]
 pub fn reap() -> Option<Gone> {
+    // SAFETY: siginfo_t is plain numbers, for which zero is valid.
+    let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: waitid writes one siginfo_t at the place given, which lives past the call; the child stays to be waited for.
+    cvt(unsafe { libc::waitid(libc::P_ALL, 0, &raw mut about, look) }.into()).ok()?;
+    // SAFETY: after waitid the fields are those of a SIGCHLD, or all zero when there was no child to tell of.
+    let pid = unsafe { about.si_pid() };
+    if pid <= 0 {
+        return None;
+    }
+    let cpu_us = processor_time_us(pid);
     let mut status: c_int = 0;
-    // SAFETY: rusage is plain numbers, for which zero is valid.
-    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: wait4 writes one int and one rusage at the places given, both alive past the call.
-    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut used) };
+    // SAFETY: wait4 writes one int at the place given, alive past the call; a null rusage is not written.
+    let pid = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, ptr::null_mut()) };
     let pid = u32::try_from(pid).ok().filter(|it| *it > 0)?;
     let how = if libc::WIFSIGNALED(status) {
         crate::status::Ended::Signal(u8::try_from(libc::WTERMSIG(status)).unwrap_or(u8::MAX))
     } else {
         crate::status::Ended::Code(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX))
     };
-    let micros = |time: libc::timeval| {
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0)
-    };
-    Some(Gone { pid, how, cpu_us: micros(used.ru_utime) + micros(used.ru_stime) })
+    Some(Gone { pid, how, cpu_us })
+}
+
+/// The processor time of a process, its children's not among it; of one that has ended too, until it is waited for.
+fn processor_time_us(pid: c_int) -> u64 {
+    // CPUCLOCK_SCHED of a process: how the kernel's clock ids name another's clock (clock_getcpuclockid(3)).
+    const PROCESS_TIME: c_int = 2;
+    let clock = (!pid << 3) | PROCESS_TIME;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime writes one timespec at the place given, which lives past the call. The system call itself,
+    // since the kernel's shared page knows no such clock.
+    if cvt(unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut time) }).is_err() {
+        return 0;
+    }
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_nsec / 1000).unwrap_or(0)
 }
 
 /// Texts as `execve(2)` takes them: pointers, the last one null. Made before the second clone, since it allocates.

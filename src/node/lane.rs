@@ -54,6 +54,8 @@ pub struct Lane {
     pub user: String,
     /// What this host's owner allows and what OCX sets.
     pub host: check::Host,
+    /// The setting that lets runs without a sandbox run; none where this host could not end them.
+    pub unconfined_at: Option<std::path::PathBuf>,
     /// The way to the supervisor.
     pub link: Arc<Link>,
     /// What is in care.
@@ -132,6 +134,8 @@ impl Lane {
         let ceiling = std::path::Path::new(&self.host.release).join("r-senders.json");
         self.host.r_senders =
             std::fs::read_to_string(ceiling).ok().and_then(|text| crate::engine::ceiling::read(&text).ok());
+        // V2-2.3-17: the owner may change his mind at any time; the supervisor looks again.
+        self.host.unconfined = self.unconfined_at.as_ref().is_some_and(|at| at.symlink_metadata().is_ok());
         let now = Instant::now();
         let unsettled: Vec<String> =
             self.runs.iter().filter(|(_, run)| run.state != State::Settled).map(|(hash, _)| hash.clone()).collect();

@@ -114,11 +114,14 @@ pub fn lane(
             watched: watched.clone(),
         };
         std::thread::spawn(move || listener.listen());
+        // C-89: without cgroups nothing could end such a run whole.
+        let unconfined_at = provides.cgroup.then(|| Path::new(&provides.root).join("settings/unconfined"));
         let server_url = session.server().to_owned();
         let host = Host {
-            unconfined: provides.unconfined,
+            unconfined: false,
             r_senders: None,
             root: provides.workspaces,
+            root_open: provides.workspaces_open,
             releases: provides.releases,
             release: provides.release,
             repository_name: server_url.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned(),
@@ -129,6 +132,7 @@ pub fn lane(
             server_code,
             user: passwords.user,
             host,
+            unconfined_at,
             link,
             registry,
             store,

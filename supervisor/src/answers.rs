@@ -278,12 +278,12 @@ impl Service {
 
     fn put_logs(&self, handle: Handle, logs: &[(&str, Vec<u8>)]) -> Result<(), String> {
         let it = self.runs.get(&handle).ok_or("the run is gone")?;
-        let account = self.fixed.accounts.run;
+        let account = it.place.as_ref().map_or(self.fixed.accounts.run, |place| place.root().owner);
         let opened;
         let directory = match (&it.directory, &it.place) {
             (Some(held), _) => held,
             (None, Some(place)) => {
-                opened = place.open(&self.fixed.workspaces, account)?;
+                opened = place.open()?;
                 &opened
             }
             (None, None) => return Err("the run has no workspace".to_owned()),

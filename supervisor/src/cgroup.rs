@@ -1,7 +1,9 @@
 //! A cgroup for every run: what ends it whole, says when nothing of it is left, and limits its memory and processes.
 //!
-//! cgroup v2 kills and tells; memory and pids come from v2 where it has the controller, else from v1. All groups of one
-//! `ROOT` lie in one parent named from it (decisions C-96), which goes with its last group.
+//! cgroup v2 kills and tells; memory and pids come from v2 where it has the controller, else from v1. Where no v2 is
+//! mounted a v1 hierarchy does all of it: frozen or kept from forking its processes are killed one by one, and it is
+//! looked at until it is empty. All groups of one `ROOT` lie in one parent named from it (decisions C-96), which goes
+//! with its last group.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,10 +12,16 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandbox::spec::Limits;
 
 /// Largest kernel file read here.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The v1 hierarchies that can hold and end runs where there is no v2, best first.
+const V1_ENDING: [&str; 3] = ["freezer", "pids", "memory"];
+/// Most processes of a v1 group killed in one go; it is killed again at each look.
+const KILL_MAX: usize = 1024;
 
 /// How often a group is tried to be made while its parent goes away.
 const MAKE_TRIES: u32 = 8;
@@ -27,12 +35,25 @@ enum Controller {
     V1(PathBuf),
 }
 
+/// Which kind of hierarchy ends runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// The unified one: `cgroup.kill`, `populated`.
+    V2,
+    /// One of version 1; whether it is the freezer's.
+    V1 { freezer: bool },
+}
+
 /// The host's hierarchies, and the parent of one `ROOT`'s groups in each.
 #[derive(Debug, Clone)]
 pub(crate) struct Cgroups {
     parent: PathBuf,
+    ends: Ends,
     memory: Option<Controller>,
     pids: Option<Controller>,
+    /// How many processes all runs of this `ROOT` together may have: three quarters of what the host can number, so
+    /// that no run, however unlimited (2.3), takes the last pid from the host and from what has to end it.
+    pids_max: u64,
 }
 
 fn read(path: &Path) -> io::Result<String> {
@@ -71,12 +92,43 @@ fn mounted(mountinfo: &str, kind: &str, controller: Option<&str>) -> Option<Path
     })
 }
 
+/// Our own group in a v1 hierarchy.
+fn v1_base(mountinfo: &str, cgroup: &str, which: &str) -> Option<PathBuf> {
+    let mount = mounted(mountinfo, "cgroup", Some(which))?;
+    let own = own_group(cgroup, |it| it.split(',').any(|one| one == which)).unwrap_or("/");
+    let below = mount.join(own.trim_start_matches('/'));
+    // In a cgroup namespace our own path may lie outside what is mounted.
+    Some(if below.is_dir() { below } else { mount })
+}
+
+/// Three quarters of the processes the host can number.
+fn pids_max() -> u64 {
+    let number = |path: &str| read(Path::new(path)).ok().and_then(|it| it.trim().parse::<u64>().ok());
+    let most = [number("/proc/sys/kernel/pid_max"), number("/proc/sys/kernel/threads-max")];
+    let most = most.into_iter().flatten().min().unwrap_or(PIDS_UNKNOWN);
+    most - most / 4
+}
+
+/// The smallest `pid_max` a kernel starts with, where it does not say.
+const PIDS_UNKNOWN: u64 = 32_768;
+
 impl Cgroups {
-    /// The hierarchies, with the parent `name` in each; `None` where no cgroup v2 hierarchy can be used.
+    /// The hierarchies, with the parent `name` in each; `None` where none can be used.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let mountinfo = read(Path::new("/proc/self/mountinfo")).ok()?;
         let cgroup = read(Path::new("/proc/self/cgroup")).ok()?;
-        let unified = mounted(&mountinfo, "cgroup2", None)?;
+        let Some(unified) = mounted(&mountinfo, "cgroup2", None) else {
+            let v1 = |which: &str| v1_base(&mountinfo, &cgroup, which).map(|it| it.join(name));
+            let (which, parent) = V1_ENDING.iter().find_map(|which| Some((*which, v1(which)?)))?;
+            let controller = |which| v1(which).map(Controller::V1);
+            return Some(Self {
+                parent,
+                ends: Ends::V1 { freezer: which == "freezer" },
+                memory: controller("memory"),
+                pids: controller("pids"),
+                pids_max: pids_max(),
+            });
+        };
         let own = own_group(&cgroup, str::is_empty).unwrap_or("/");
         let places = places(&unified, own, delegated);
         let base = places.iter().find(|it| controls(it, "memory")).or_else(|| places.iter().find(|it| it.is_dir()))?;
@@ -84,13 +136,10 @@ impl Cgroups {
             if controls(base, which) {
                 return Some(Controller::V2);
             }
-            let mount = mounted(&mountinfo, "cgroup", Some(which))?;
-            let own = own_group(&cgroup, |it| it.split(',').any(|one| one == which)).unwrap_or("/");
-            let below = mount.join(own.trim_start_matches('/'));
-            // In a cgroup namespace our own path may lie outside what is mounted.
-            Some(Controller::V1(if below.is_dir() { below } else { mount }.join(name)))
+            v1_base(&mountinfo, &cgroup, which).map(|it| Controller::V1(it.join(name)))
         };
-        Some(Self { parent: base.join(name), memory: controller("memory"), pids: controller("pids") })
+        let (memory, pids) = (controller("memory"), controller("pids"));
+        Some(Self { parent: base.join(name), ends: Ends::V2, memory, pids, pids_max: pids_max() })
     }
 
     /// Whether a run's memory can be limited.
@@ -106,7 +155,7 @@ impl Cgroups {
             (Some(Controller::V1(_) | Controller::V2) | None, _) => None,
         };
         let v1 = [&self.memory, &self.pids].into_iter().filter_map(v1).collect();
-        RunCgroup { path: path.to_owned(), v1, directory: None, oom: None }
+        RunCgroup { path: path.to_owned(), ends: self.ends, v1, directory: None, oom: None }
     }
 
     /// Makes a run's group, with the limits a cgroup can give.
@@ -116,8 +165,11 @@ impl Cgroups {
     pub(crate) fn create(&self, run: &str, limits: &Limits) -> io::Result<RunCgroup> {
         let path = self.parent.join(run);
         make(&path)?;
-        let mut group = RunCgroup { path, v1: Vec::new(), directory: None, oom: None };
-        group.directory = Some(OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&group.path)?.into());
+        let mut group = RunCgroup { path, ends: self.ends, v1: Vec::new(), directory: None, oom: None };
+        if self.ends == Ends::V2 {
+            let directory = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&group.path)?;
+            group.directory = Some(directory.into());
+        }
         match self.limit(&mut group, run, limits) {
             Ok(()) => Ok(group),
             Err(error) => {
@@ -149,18 +201,18 @@ impl Cgroups {
                 }
             }
         }
-        // The init of the sandbox is one more than the process and what it starts.
-        if let (Some(count), Some(pids)) = (limits.processes, &self.pids) {
-            let most = count.saturating_add(1).to_string();
-            match pids {
-                Controller::V2 => {
-                    delegate(&self.parent, "pids")?;
-                    write(&group.path.join("pids.max"), &most)?;
-                }
-                Controller::V1(parent) => write(&group.v1(parent, run)?.join("pids.max"), &most)?,
+        let Some(pids) = &self.pids else { return Ok(()) };
+        let (own, parent) = match pids {
+            Controller::V2 => {
+                delegate(&self.parent, "pids")?;
+                (group.path.clone(), &self.parent)
             }
-        }
-        Ok(())
+            Controller::V1(parent) => (group.v1(parent, run)?, parent),
+        };
+        write(&parent.join("pids.max"), &self.pids_max.to_string())?;
+        // The init of the sandbox is one more than the process and what it starts.
+        let most = limits.processes.map(|count| count.saturating_add(1).to_string());
+        most.map_or(Ok(()), |most| write(&own.join("pids.max"), &most))
     }
 }
 
@@ -225,13 +277,14 @@ fn oom_v1(own: &Path) -> io::Result<Oom> {
 #[derive(Debug)]
 pub(crate) struct RunCgroup {
     path: PathBuf,
+    ends: Ends,
     v1: Vec<PathBuf>,
     directory: Option<OwnedFd>,
     oom: Option<Oom>,
 }
 
 impl RunCgroup {
-    /// Its directory in the unified hierarchy: what a care record keeps.
+    /// Its directory in the hierarchy that ends it: what a care record keeps.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -239,13 +292,13 @@ impl RunCgroup {
     fn v1(&mut self, parent: &Path, run: &str) -> io::Result<PathBuf> {
         let own = parent.join(run);
         make(&own)?;
-        if !self.v1.contains(&own) {
+        if own != self.path && !self.v1.contains(&own) {
             self.v1.push(own.clone());
         }
         Ok(own)
     }
 
-    /// Its directory, for a child to be born in.
+    /// Its directory, for a child to be born in; none where the kernel has no such birth.
     pub(crate) fn directory(&self) -> Option<BorrowedFd<'_>> {
         self.directory.as_ref().map(AsFd::as_fd)
     }
@@ -256,34 +309,86 @@ impl RunCgroup {
     /// As `open(2)` has them.
     pub(crate) fn joins(&self) -> io::Result<Vec<OwnedFd>> {
         let open = |it: &PathBuf| OpenOptions::new().write(true).open(it.join("cgroup.procs")).map(OwnedFd::from);
-        self.v1.iter().map(open).collect()
+        let main = (self.ends != Ends::V2).then_some(&self.path);
+        main.into_iter().chain(&self.v1).map(open).collect()
     }
 
-    /// Sends SIGKILL to everything in it; nothing can refill it meanwhile.
+    /// Sends SIGKILL to everything in it; nothing can refill it meanwhile. Under v1 a bounded number at a time, so it is
+    /// called again until it is empty: see [`Self::kills_at_once`].
     ///
     /// # Errors
     /// As the kernel has them; none when the group is gone.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        match write(&self.path.join("cgroup.kill"), "1") {
+        let there = |answer: io::Result<()>| match answer {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
+        };
+        let Ends::V1 { freezer } = self.ends else { return there(write(&self.path.join("cgroup.kill"), "1")) };
+        // What cannot fork, or runs no more, does not refill what is killed one by one.
+        for group in self.v1.iter().chain([&self.path]) {
+            if group.join("pids.max").exists() {
+                there(write(&group.join("pids.max"), "0"))?;
+            }
         }
+        if freezer {
+            there(write(&self.path.join("freezer.state"), "FROZEN"))?;
+        }
+        for pid in self.processes().into_iter().take(KILL_MAX) {
+            self.kill_one(pid);
+        }
+        // Frozen, nothing dies.
+        if freezer { there(write(&self.path.join("freezer.state"), "THAWED")) } else { Ok(()) }
+    }
+
+    /// Kills one process that was of the group a moment ago, if it still is: its number may be a stranger's by now.
+    fn kill_one(&self, pid: u32) {
+        let held = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let Some(Ok(held)) = held.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return };
+        let (Some(parent), Some(run)) = (self.path.parent().and_then(Path::file_name), self.path.file_name()) else {
+            return;
+        };
+        let own = format!("/{}/{}", parent.display(), run.display());
+        let groups = read(Path::new(&format!("/proc/{pid}/cgroup"))).unwrap_or_default();
+        if groups.lines().any(|line| line.ends_with(&own)) {
+            // Fails only for a process that is gone.
+            let _gone = pidfd_send_signal(&held, Signal::KILL);
+        }
+    }
+
+    /// Whether one [`Self::kill`] is enough.
+    pub(crate) fn kills_at_once(&self) -> bool {
+        self.ends == Ends::V2
+    }
+
+    /// The processes in it, as far as one bounded read shows them; none when it is gone.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let text = read(&self.path.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     /// Whether a process of it lives. A group that cannot be read counts as populated, one that is gone does not.
     pub(crate) fn populated(&self) -> bool {
-        match read(&self.path.join("cgroup.events")) {
-            Ok(text) => !text.lines().any(|it| it == "populated 0"),
+        let (file, empty) = match self.ends {
+            Ends::V2 => ("cgroup.events", "populated 0"),
+            Ends::V1 { .. } => ("cgroup.procs", ""),
+        };
+        match read(&self.path.join(file)) {
+            Ok(text) if empty.is_empty() => !text.is_empty(),
+            Ok(text) => !text.lines().any(|it| it == empty),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
 
-    /// A descriptor that is ready with priority (EPOLLPRI) when [`Self::populated`] may have changed.
+    /// A descriptor that is ready with priority (EPOLLPRI) when [`Self::populated`] may have changed; none under v1,
+    /// which tells nobody: look again.
     ///
     /// # Errors
     /// As `open(2)` has them.
-    pub(crate) fn events_fd(&self) -> io::Result<OwnedFd> {
-        File::open(self.path.join("cgroup.events")).map(OwnedFd::from)
+    pub(crate) fn events_fd(&self) -> io::Result<Option<OwnedFd>> {
+        match self.ends {
+            Ends::V2 => File::open(self.path.join("cgroup.events")).map(|it| Some(OwnedFd::from(it))),
+            Ends::V1 { .. } => Ok(None),
+        }
     }
 
     /// A descriptor that is ready, readable (v1) or with priority (v2), when the group has run out of memory; none without

@@ -26,8 +26,8 @@ pub(crate) struct Child {
     status: Watched<Name>,
     lifeline: Option<OwnedFd>,
     listener: Listener,
-    /// The program, once it runs: the first child of the init.
-    program: Option<OwnedFd>,
+    /// The program, once it runs: the first child of the init, and its pid.
+    program: Option<(u32, OwnedFd)>,
     /// How the cell itself ended, once it was reaped.
     pub(crate) ended: Option<String>,
 }
@@ -98,12 +98,26 @@ impl Child {
         let path = format!("/proc/{pid}/task/{pid}/children", pid = self.pid);
         let Ok(text) = read_proc(&path) else { return };
         let first = text.split_whitespace().next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
-        self.program = first.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        self.program = first.and_then(|pid| {
+            let held = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+            Some((pid.as_raw_pid().unsigned_abs(), held))
+        });
     }
 
-    /// Asks the program to end. Whether there was one to ask.
-    pub(crate) fn ask_to_end(&self) -> bool {
-        self.program.as_ref().is_some_and(|it| rustix::process::pidfd_send_signal(it, Signal::TERM).is_ok())
+    /// Asks the program to end, and those of `others` that are in its session (decisions C-81). Whether there was a
+    /// program to ask.
+    pub(crate) fn ask_to_end(&self, others: &[u32]) -> bool {
+        let Some((program, held)) = &self.program else { return false };
+        let asked = rustix::process::pidfd_send_signal(held, Signal::TERM).is_ok();
+        for pid in others.iter().filter(|pid| *pid != program) {
+            let Some(raw) = i32::try_from(*pid).ok().and_then(Pid::from_raw) else { continue };
+            let Ok(held) = rustix::process::pidfd_open(raw, PidfdFlags::empty()) else { continue };
+            // Asked after it is held: no stranger is in a session of ours.
+            if session(*pid).ok() == Some(*program) {
+                let _gone = rustix::process::pidfd_send_signal(&held, Signal::TERM);
+            }
+        }
+        asked
     }
 
     /// Ends the cell, and with it everything in its pid namespace.
@@ -140,11 +154,22 @@ impl Child {
 /// # Errors
 /// When there is no such process.
 pub(crate) fn start_time(pid: u32) -> io::Result<u64> {
+    stat_field(pid, 22)
+}
+
+/// The session a process is in (`proc_pid_stat(5)`, field 6).
+fn session(pid: u32) -> io::Result<u32> {
+    stat_field(pid, 6)
+}
+
+/// One number of `/proc/PID/stat`, counted as the manual does, from 4 on.
+fn stat_field<T: std::str::FromStr>(pid: u32, number: usize) -> io::Result<T> {
     let text = read_proc(&format!("/proc/{pid}/stat"))?;
     // The name, in brackets, may hold anything; nothing after the last bracket is chosen by the process.
     let after_name = text.rsplit_once(')').map(|(_, rest)| rest);
-    let field = after_name.and_then(|rest| rest.split_whitespace().nth(19)).and_then(|field| field.parse().ok());
-    field.ok_or_else(|| io::Error::other("its stat cannot be read"))
+    // The first after the name is field 3.
+    let field = after_name.and_then(|rest| rest.split_whitespace().nth(number.saturating_sub(3)));
+    field.and_then(|field| field.parse().ok()).ok_or_else(|| io::Error::other("its stat cannot be read"))
 }
 
 fn read_proc(path: &str) -> io::Result<String> {
@@ -163,6 +188,8 @@ mod tests {
         let own = std::process::id();
         assert_eq!(start_time(own).unwrap(), start_time(own).unwrap());
         assert!(start_time(1).unwrap() < start_time(own).unwrap());
+        let session_now = rustix::process::getsid(None).map_or(0, |it| it.as_raw_pid().unsigned_abs());
+        assert_eq!(session(own).unwrap(), session_now);
         start_time(u32::MAX).unwrap_err();
     }
 }

@@ -18,6 +18,10 @@ pub(crate) struct Host {
     pub(crate) accounts: Accounts,
     /// `$$root$$`: where workspaces are.
     pub(crate) workspaces: PathBuf,
+    /// `$$root$$` of runs without a sandbox.
+    pub(crate) workspaces_open: PathBuf,
+    /// `settings/unconfined`, which lets runs without a sandbox run here (decisions C-64).
+    pub(crate) unconfined: PathBuf,
     /// `$$releases$$`.
     pub(crate) releases: PathBuf,
     /// `$$release$$`, the release that acts.
@@ -54,6 +58,8 @@ impl Host {
         Ok(Self {
             accounts,
             workspaces: root.join("workspaces"),
+            workspaces_open: root.join("workspaces-open"),
+            unconfined: root.join("settings/unconfined"),
             releases: releases.to_owned(),
             release: release.to_owned(),
             own: OwnFiles::new(own)?,
@@ -63,6 +69,20 @@ impl Host {
             filter: sandbox::seccomp::filter(),
             init_filter: sandbox::seccomp::init_filter(),
         })
+    }
+
+    /// Whether runs without a sandbox may run here: looked at anew each time, since the owner may change his mind.
+    ///
+    /// # Errors
+    /// Why not, for the run's author.
+    pub(crate) fn unconfined(&self) -> Result<(), &'static str> {
+        if std::fs::symlink_metadata(&self.unconfined).is_err() {
+            return Err("the run has no sandbox, and this host runs nothing unconfined");
+        }
+        if self.cgroups.is_none() {
+            return Err("the run has no sandbox, and this host has no cgroups, which alone could end all of it");
+        }
+        Ok(())
     }
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct Output {
 /// A cell under way, with everything that is undone when nothing of it lives.
 #[derive(Debug)]
 pub(crate) struct Work {
+    /// Whether it runs without a sandbox.
+    pub(crate) unconfined: bool,
     /// What it is for.
     pub(crate) task: Task,
     /// The cell; none when it could not be started.
@@ -176,6 +178,7 @@ impl Work {
     pub(crate) const fn new(task: Task, limits: Limits) -> Self {
         Self {
             task,
+            unconfined: false,
             child: None,
             cgroup: None,
             populated: None,
@@ -216,6 +219,17 @@ impl Work {
             child.kill();
         }
         self.stdin = None;
+    }
+}
+
+impl Work {
+    /// Sends KILL to what is still in a cgroup that one KILL does not empty.
+    pub(crate) fn kill_again(&self) {
+        if let Some(cgroup) = self.cgroup.as_ref().filter(|cgroup| !cgroup.kills_at_once())
+            && let Err(error) = cgroup.kill()
+        {
+            crate::log::say(format_args!("killing a cgroup again: {error}"));
+        }
     }
 }
 

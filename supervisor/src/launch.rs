@@ -13,7 +13,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandbox::flat;
 use sandbox::op::{Recipe, Source};
-use sandbox::recipe::{self, Becoming, Facts, Program, Shown, new_network};
+use sandbox::recipe::{self, Becoming, Facts, Program, Shown, Unconfined, new_network};
 use sandbox::spec::{Confinement, Limits};
 use supervisor::wire::accounts::Account;
 use supervisor::wire::plan::{LaunchPlan, Process};
@@ -110,7 +110,7 @@ impl Given {
     }
 }
 
-/// Starts a checked plan's process, in the cgroup given.
+/// Starts a checked plan's process, in the cgroup given: in a sandbox, or without one as the open account.
 ///
 /// # Errors
 /// The stage that failed; nothing is left of the launch.
@@ -131,13 +131,32 @@ pub(crate) fn start(
     let joins = cgroup.map_or(Ok(Vec::new()), RunCgroup::joins).map_err(stage("cgroup"))?;
     let groups = joins.into_iter().map(|it| given.add(it)).collect();
     let name: String = checked.plan.run.chars().take(HOST_NAME_DIGITS).collect();
+    let title = format!("ocx-cell: run {name}");
     let ids = |it: Account| [it.uid, it.gid];
+    let process = &checked.plan.process;
+    let run = Program { command: &process.command, env: &process.env, cwd: &process.cwd };
+    let born_in = cgroup.and_then(RunCgroup::directory);
+    let Some(confinement) = &checked.confinement else {
+        let facts = Unconfined {
+            fds: given.numbers(),
+            status,
+            lifeline,
+            streams,
+            groups,
+            account: ids(checked.account),
+            cell: ids(host.accounts.cell),
+            init_filter: &host.init_filter,
+        };
+        let recipe = recipe::unconfined(&checked.plan.limits, &run, &facts).map_err(zero)?;
+        let (pid, pidfd) = spawn(&title, &recipe, given, Clone3 { namespaces: 0, cgroup: born_in })?;
+        return Ok(Launching { pid, pidfd, status: pipes.status_out, lifeline: pipes.lifeline_in });
+    };
     let facts = Facts {
         status,
         lifeline,
         streams,
         groups,
-        account: ids(host.accounts.run),
+        account: ids(checked.account),
         cell: ids(host.accounts.cell),
         host_name: name.clone(),
         capabilities: checked.capabilities,
@@ -151,27 +170,24 @@ pub(crate) fn start(
         init_filter: &host.init_filter,
         fds: given.numbers(),
     };
-    let process = &checked.plan.process;
-    let run = Program { command: &process.command, env: &process.env, cwd: &process.cwd };
-    let recipe = recipe::confined(&checked.confinement, &checked.plan.limits, &run, &facts).map_err(zero)?;
+    let recipe = recipe::confined(confinement, &checked.plan.limits, &run, &facts).map_err(zero)?;
     let mut namespaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-    if new_network(&checked.confinement, checked.capabilities) {
+    if new_network(confinement, checked.capabilities) {
         namespaces |= libc::CLONE_NEWNET;
     }
-    let clone =
-        Clone3 { namespaces: u64::from(namespaces.cast_unsigned()), cgroup: cgroup.and_then(RunCgroup::directory) };
-    let (pid, pidfd) = spawn(&format!("ocx-cell: run {name}"), &recipe, given, clone)?;
+    let clone = Clone3 { namespaces: u64::from(namespaces.cast_unsigned()), cgroup: born_in };
+    let (pid, pidfd) = spawn(&title, &recipe, given, clone)?;
     Ok(Launching { pid, pidfd, status: pipes.status_out, lifeline: pipes.lifeline_in })
 }
 
-/// Starts a workspace step in a sandbox the supervisor describes. Its host paths may be OCX's own.
+/// Starts a workspace step as an account in a sandbox the supervisor describes. Its host paths may be OCX's own.
 ///
 /// # Errors
 /// The stage that failed; nothing is left of the launch.
 pub(crate) fn start_step(
     argv: &[String],
     env: &[(String, String)],
-    confinement: &Confinement,
+    (confinement, account): (&Confinement, Account),
     limits: &Limits,
     streams: [OwnedFd; 3],
     cgroup: Option<&RunCgroup>,
@@ -180,7 +196,7 @@ pub(crate) fn start_step(
     let plan = LaunchPlan {
         run: "step".to_owned(),
         workspace: None,
-        sandbox: Some(confinement.clone()),
+        sandbox: None,
         limits: *limits,
         process: Process {
             command: argv.to_vec(),
@@ -191,7 +207,7 @@ pub(crate) fn start_step(
         },
     };
     let refused = |it: policy::Refusal| StageError { code: 125, stage: it.field, why: it.why };
-    start(policy::step(&plan, host).map_err(refused)?, streams, cgroup, host)
+    start(policy::step(&plan, confinement, account, host).map_err(refused)?, streams, cgroup, host)
 }
 
 /// Starts a program as an account with nothing: no groups, no capability, no new privileges, the three descriptors given

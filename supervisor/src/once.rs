@@ -29,6 +29,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const GRACE: Duration = Duration::from_secs(5);
 /// How long what was killed may take to be gone.
 const GONE_MAX: Duration = Duration::from_secs(10);
+/// Between two looks whether it is, where nothing tells.
+const GONE_LOOK: Duration = Duration::from_millis(10);
 
 const HELP: &str = "\
 Usage: ocx-supervisor once [--account NAME|UID:GID] FILE
@@ -224,12 +226,21 @@ impl Drop for Group {
 /// Kills what lives in a group, waits until nothing does, and removes it.
 fn end_group(group: &RunCgroup) -> io::Result<()> {
     if group.populated() {
+        let until = std::time::Instant::now() + GONE_MAX;
         let events = group.events_fd()?;
         group.kill()?;
         while group.populated() {
-            let mut changed = [PollFd::new(&events, PollFlags::PRI)];
-            if poll(&mut changed, Some(&time(GONE_MAX)))? == 0 {
+            if std::time::Instant::now() > until {
                 return Err(io::Error::other(format!("something lives {} s after KILL", GONE_MAX.as_secs())));
+            }
+            match &events {
+                Some(events) => {
+                    poll(&mut [PollFd::new(events, PollFlags::PRI)], Some(&time(GONE_MAX)))?;
+                }
+                None => {
+                    std::thread::sleep(GONE_LOOK);
+                    group.kill()?;
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the node asks → what may be done: a plan that was checked, with its host paths open, or why not (refusals 6, 7).
+//! What the node asks → what may be done: a plan that was checked, with its host paths open, or why not (refusals 5, 6, 7).
 //!
 //! The only place where a plan becomes something to act on. Nothing the node checked is believed.
 
@@ -11,13 +11,16 @@ use rustix::io::Errno;
 use sandbox::op::Kind;
 use sandbox::recipe::within;
 use sandbox::spec::Confinement;
-use supervisor::wire::plan::LaunchPlan;
+use supervisor::wire::accounts::Account;
+use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan};
 
 use crate::capabilities;
 use crate::host::{Host, LANDLOCK_SCOPES};
 use crate::own_files::path_of;
 use crate::sys;
 
+/// Row of the protocol's refusals: no sandbox where nothing runs without one.
+const UNCONFINED: u8 = 5;
 /// Row of the protocol's refusals: what this host does not provide.
 const NOT_PROVIDED: u8 = 6;
 /// Row of the protocol's refusals: a path outside where a run may reach.
@@ -28,7 +31,7 @@ const PATHS_MAX: usize = 256;
 /// Why a plan is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The row, 6 or 7.
+    /// The row, 5, 6 or 7.
     pub(crate) row: u8,
     /// The field at fault.
     pub(crate) field: String,
@@ -59,7 +62,10 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 pub(crate) struct CheckedPlan {
     pub(super) plan: LaunchPlan,
-    pub(super) confinement: Confinement,
+    /// None: it runs without a sandbox.
+    pub(super) confinement: Option<Confinement>,
+    /// The host account it runs as.
+    pub(super) account: Account,
     pub(super) capabilities: u64,
     pub(super) read_only: Vec<Opened>,
     pub(super) read_write: Vec<Opened>,
@@ -75,7 +81,10 @@ pub(crate) struct CheckedPlan {
 /// # Errors
 /// The refusal, by row, field and reason.
 pub(crate) fn check(plan: &LaunchPlan, host: &Host) -> Result<CheckedPlan, Refusal> {
-    checked(plan, host, true)
+    match &plan.sandbox {
+        Some(confinement) => checked(plan, confinement, host, Asker::Node),
+        None => unconfined(plan, host),
+    }
 }
 
 /// Makes a checked plan of a workspace step, whose confinement the supervisor itself describes: OCX's own files may be
@@ -83,32 +92,76 @@ pub(crate) fn check(plan: &LaunchPlan, host: &Host) -> Result<CheckedPlan, Refus
 ///
 /// # Errors
 /// As [`check`] has them.
-pub(crate) fn step(plan: &LaunchPlan, host: &Host) -> Result<CheckedPlan, Refusal> {
-    checked(plan, host, false)
+pub(crate) fn step(
+    plan: &LaunchPlan,
+    confinement: &Confinement,
+    account: Account,
+    host: &Host,
+) -> Result<CheckedPlan, Refusal> {
+    checked(plan, confinement, host, Asker::Step(account))
 }
 
-fn checked(plan: &LaunchPlan, host: &Host, guarded: bool) -> Result<CheckedPlan, Refusal> {
-    let Some(confinement) = &plan.sandbox else {
-        return Err(Refusal::new(NOT_PROVIDED, "sandbox", "this supervisor launches nothing without a sandbox"));
+/// Who describes a confinement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    /// The node: nothing of it is believed.
+    Node,
+    /// The supervisor, for a step of this account.
+    Step(Account),
+}
+
+/// A plan without a sandbox: the account's own rights are all that holds it, so none of its paths is looked at here.
+fn unconfined(plan: &LaunchPlan, host: &Host) -> Result<CheckedPlan, Refusal> {
+    host.unconfined().map_err(|why| Refusal::new(UNCONFINED, "sandbox", why))?;
+    if plan.limits.processes.is_some() {
+        let why = "it is counted by the sandbox's own user namespace, and the run has no sandbox";
+        return Err(Refusal::new(NOT_PROVIDED, "limits.processes", why));
+    }
+    runnable(plan, host)?;
+    let workspace = plan.workspace.as_deref().map(|it| workspace(it, &host.workspaces_open)).transpose()?;
+    let plan = LaunchPlan { workspace, ..plan.clone() };
+    Ok(CheckedPlan {
+        plan,
+        confinement: None,
+        account: host.accounts.open,
+        capabilities: 0,
+        read_only: Vec::new(),
+        read_write: Vec::new(),
+        devices: Vec::new(),
+        homes: Vec::new(),
+        workspace: None,
+        missing: None,
+    })
+}
+
+fn checked(plan: &LaunchPlan, confinement: &Confinement, host: &Host, asker: Asker) -> Result<CheckedPlan, Refusal> {
+    let (guarded, account) = match asker {
+        Asker::Node => (true, host.accounts.run),
+        Asker::Step(account) => (false, account),
     };
-    provided(plan, confinement, host)?;
+    provided(confinement, host)?;
+    if plan.limits.processes == Some(0) {
+        return Err(Refusal::new(NOT_PROVIDED, "limits.processes", "the process itself is one"));
+    }
+    runnable(plan, host)?;
     let capabilities = capabilities::bits(&confinement.linux_capabilities)
         .map_err(|(index, why)| Refusal::new(NOT_PROVIDED, format!("sandbox.linux_capabilities[{index}]"), why))?;
     let confinement = inside(confinement)?;
-    let workspace = plan.workspace.as_deref().map(|it| workspace(it, host)).transpose()?;
+    let workspace = plan.workspace.as_deref().map(|it| workspace(it, &host.workspaces)).transpose()?;
     let opening = Opening { host, guarded, workspace: workspace.clone() };
     let unseen = |error: io::Error| Refusal::new(OUTSIDE, "sandbox", error.to_string());
     host.own.refresh().map_err(unseen)?;
-    let mut checked = sys::with_eyes_of(host.accounts.run, || opening.all(&confinement)).map_err(unseen)??;
+    let mut checked = sys::with_eyes_of(account, || opening.all(&confinement)).map_err(unseen)??;
     checked.plan.clone_from(plan);
     checked.plan.workspace = workspace;
     checked.capabilities = capabilities;
-    checked.confinement = confinement;
+    checked.confinement = Some(confinement);
+    checked.account = account;
     Ok(checked)
 }
 
-/// What this host can give at all.
-fn provided(plan: &LaunchPlan, confinement: &Confinement, host: &Host) -> Result<(), Refusal> {
+/// What this host can give a sandbox at all.
+fn provided(confinement: &Confinement, host: &Host) -> Result<(), Refusal> {
     let lacks = |field: &str, why: &str| Err(Refusal::new(NOT_PROVIDED, field, why));
     if !host.user_namespaces {
         return lacks("sandbox", "this host makes no user namespaces (user.max_user_namespaces is 0)");
@@ -118,18 +171,25 @@ fn provided(plan: &LaunchPlan, confinement: &Confinement, host: &Host) -> Result
         return lacks("sandbox.network", why);
     }
     if !confinement.ends_with_parent && host.cgroups.is_none() {
-        return lacks("sandbox.ends_with_parent", "false needs a cgroup v2 hierarchy, and this host has none in use");
-    }
-    if plan.limits.memory_bytes.is_some() && !host.cgroups.as_ref().is_some_and(crate::cgroup::Cgroups::memory) {
-        return lacks("limits.memory", "this host has no memory controller for it");
-    }
-    let processes = plan.limits.processes;
-    if processes == Some(0) {
-        return lacks("limits.processes", "the process itself is one");
+        return lacks("sandbox.ends_with_parent", "false needs a cgroup hierarchy, and this host has none in use");
     }
     for (field, id) in [("sandbox.uid", confinement.uid), ("sandbox.gid", confinement.gid)] {
         if id == u32::MAX {
             return lacks(field, "4294967295 is no account");
+        }
+    }
+    Ok(())
+}
+
+/// What any process needs, sandbox or not.
+fn runnable(plan: &LaunchPlan, host: &Host) -> Result<(), Refusal> {
+    let lacks = |field: &str, why: &str| Err(Refusal::new(NOT_PROVIDED, field, why));
+    if plan.limits.memory_bytes.is_some() && !host.cgroups.as_ref().is_some_and(crate::cgroup::Cgroups::memory) {
+        return lacks("limits.memory", "this host has no memory controller for it");
+    }
+    for (field, bytes) in [("stderr", plan.process.keep_stderr_bytes), ("stdout", plan.process.keep_stdout_bytes)] {
+        if bytes > KEEP_BYTES_MAX {
+            return lacks(&format!("process.keep.{field}"), &format!("more than {KEEP_BYTES_MAX} bytes"));
         }
     }
     if plan.process.command.is_empty() {
@@ -189,11 +249,11 @@ fn inside(confinement: &Confinement) -> Result<Confinement, Refusal> {
     Ok(inside)
 }
 
-/// The workspace a plan names: strictly below where workspaces are.
-fn workspace(path: &str, host: &Host) -> Result<String, Refusal> {
+/// The workspace a plan names: strictly below where workspaces of its kind are.
+fn workspace(path: &str, root: &Path) -> Result<String, Refusal> {
     let outside = |why: &str| Refusal::new(OUTSIDE, "workspace", format!("{path}: {why}"));
     let path = normal(path).map_err(outside)?;
-    let root = host.workspaces.to_str().ok_or_else(|| outside("the workspaces' root is no text"))?;
+    let root = root.to_str().ok_or_else(|| outside("the workspaces' root is no text"))?;
     if path == root || !within(&path, root) {
         return Err(outside("it is not below where workspaces are"));
     }
@@ -252,10 +312,10 @@ impl Opening<'_> {
         };
         // The plan's own parts are put in place by the caller.
         let plan = empty_plan();
-        let confinement = confinement.clone();
         Ok(CheckedPlan {
             plan,
-            confinement,
+            confinement: None,
+            account: self.host.accounts.run,
             capabilities: 0,
             read_only,
             read_write,

@@ -34,6 +34,8 @@ const BUILD_MAX: Duration = Duration::from_secs(30);
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 /// Between two looks whether what was killed is gone.
 const LOOK: Duration = Duration::from_millis(100);
+/// The first of them: under cgroup v1 nothing tells that a group is empty.
+const LOOK_FIRST: Duration = Duration::from_millis(2);
 /// How often, and how soon again, a cgroup that told of its memory is looked at.
 const MEMORY_LOOKS_MAX: u32 = 20;
 const MEMORY_LOOK: Duration = Duration::from_millis(20);
@@ -41,8 +43,6 @@ const MEMORY_LOOK: Duration = Duration::from_millis(20);
 const LOOKS_TOLD: u32 = 50;
 /// Bounded reads at the end of a stream: more than the largest pipe an account without capabilities can make.
 const LAST_READS_MAX: usize = 8;
-/// Most processes of a run that are counted as left over.
-const LEFTOVERS_BYTES_MAX: u64 = 256 << 10;
 
 impl Service {
     /// Launches a run. The launch mark and the cgroup are durable before there is a process, its pid and start time
@@ -57,6 +57,7 @@ impl Service {
         line: Vec<u8>,
     ) {
         let mut work = Work::new(Task::Program, plan.limits);
+        work.unconfined = plan.sandbox.is_none();
         let opened = self.open_cgroup(handle, &mut work);
         let Some(it) = self.runs.get_mut(&handle) else { return };
         it.asked = Some(asked);
@@ -125,7 +126,8 @@ impl Service {
             fd.and_then(|fd| self.sources.watch(fd, Name::Run(handle, part), interest))
                 .map_err(|e| format!("its cgroup's events: {e}"))
         };
-        work.populated = Some(watch(cgroup.events_fd(), Part::Populated, Interest::PRIORITY)?);
+        let events = cgroup.events_fd().map_err(|e| format!("its cgroup's events: {e}"))?;
+        work.populated = events.map(|fd| watch(Ok(fd), Part::Populated, Interest::PRIORITY)).transpose()?;
         if let Some(fd) = cgroup.oom_fd() {
             let interest = Interest::READABLE | Interest::PRIORITY;
             work.memory = Some(watch(fd.try_clone_to_owned(), Part::Memory, interest)?);
@@ -326,7 +328,8 @@ impl Service {
             Some(EndedBy::Limit(key)) => format!("limit {key} passed"),
             Some(EndedBy::Stop | EndedBy::Itself) | None => "stopped".to_owned(),
         };
-        if work.child.as_ref().is_some_and(Child::ask_to_end) {
+        let session = work.cgroup.as_ref().filter(|_| work.unconfined).map(RunCgroup::processes).unwrap_or_default();
+        if work.child.as_ref().is_some_and(|child| child.ask_to_end(&session)) {
             log::run(&it.run, format_args!("{why}: TERM, KILL in {} s", grace.as_secs()));
             self.deadlines.cancel(work.due.take());
             work.due = Some(self.deadlines.set(BootTime::now().after(grace), Due::Grace(handle)));
@@ -420,16 +423,20 @@ impl Service {
         let Some(work) = it.work.as_mut().filter(|work| work.killed) else { return };
         let reaped = work.child.as_mut().is_none_or(Child::reap);
         let empty = work.cgroup.as_ref().is_none_or(|cgroup| !cgroup.populated());
+        if !empty && work.looks > 0 {
+            work.kill_again();
+        }
         self.deadlines.cancel(work.due.take());
         if reaped && empty {
             return self.gone(handle);
         }
         work.looks += 1;
         if work.looks >= LOOKS_TOLD && work.looks.is_power_of_two() {
-            let pids = work.cgroup.as_ref().map(pids).unwrap_or_default();
+            let pids = work.cgroup.as_ref().map(RunCgroup::processes).unwrap_or_default();
             log::run(&it.run, format_args!("cannot be ended yet: {}; looking again", describe(&pids)));
         }
-        work.due = Some(self.deadlines.set(BootTime::now().after(LOOK), Due::LookAgain(handle)));
+        let wait = LOOK_FIRST.saturating_mul(work.looks).min(LOOK);
+        work.due = Some(self.deadlines.set(BootTime::now().after(wait), Due::LookAgain(handle)));
     }
 
     /// Nothing of it lives: the pipes hold what was written and get no more.
@@ -538,20 +545,10 @@ pub(crate) fn failure(failed: &Failed) -> String {
     log::one_line(&why, crate::answers::WHY_BYTES_MAX)
 }
 
-fn pids(cgroup: &RunCgroup) -> Vec<u32> {
-    let Ok(file) = std::fs::File::open(cgroup.path().join("cgroup.procs")) else { return Vec::new() };
-    let mut text = String::new();
-    let read = io::Read::read_to_string(&mut io::Read::take(file, LEFTOVERS_BYTES_MAX), &mut text);
-    if read.is_err() {
-        return Vec::new();
-    }
-    text.lines().filter_map(|line| line.parse().ok()).collect()
-}
-
 /// How many processes there are besides the init.
 fn leftovers(cgroup: &RunCgroup, child: Option<&Child>) -> u32 {
     let init = child.map(|child| child.pid);
-    let others = pids(cgroup).into_iter().filter(|pid| Some(*pid) != init).count();
+    let others = cgroup.processes().into_iter().filter(|pid| Some(*pid) != init).count();
     u32::try_from(others).unwrap_or(u32::MAX)
 }
 

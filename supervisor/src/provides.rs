@@ -19,7 +19,8 @@ pub(crate) fn provides(fixed: &Fixed, boot: &str) -> Provides {
         boot_id: boot.to_owned(),
         host_name: system.nodename().to_string_lossy().into_owned(),
         root: fixed.root.display().to_string(),
-        workspaces: fixed.workspaces.display().to_string(),
+        workspaces: fixed.workspaces.confined.path.display().to_string(),
+        workspaces_open: fixed.workspaces.open.path.display().to_string(),
         releases: host.releases.display().to_string(),
         release: host.release.display().to_string(),
         projects,
@@ -27,6 +28,5 @@ pub(crate) fn provides(fixed: &Fixed, boot: &str) -> Provides {
         landlock_abi: host.landlock_abi,
         cgroup: host.cgroups.is_some(),
         memory: host.cgroups.as_ref().is_some_and(Cgroups::memory),
-        unconfined: fixed.root.join("settings/unconfined").exists(),
     }
 }

@@ -16,6 +16,7 @@ use crate::places;
 use crate::service::{Fixed, Service};
 use crate::signals;
 use crate::turn::Turn;
+use crate::workspaces::Roots;
 
 /// How long a program that was asked to end may take, unless `settings/grace` says otherwise (decisions C-81).
 const GRACE: Duration = Duration::from_secs(10);
@@ -56,7 +57,7 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
     let mut turn = Turn::new(Name::Timer).map_err(|e| format!("the loop: {e}"))?;
     let sources = turn.sources().clone();
     let signals = sources.watch(signals, Name::Signals, Interest::READABLE).map_err(|e| format!("signals: {e}"))?;
-    let workspaces = root.join("workspaces");
+    let workspaces = Roots::of(&root, &accounts);
     let mut service = Service {
         fixed: Fixed { root, workspaces, release, accounts, grace, host },
         sources,

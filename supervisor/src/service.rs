@@ -21,6 +21,7 @@ use crate::run::{self, Happening};
 use crate::signals;
 use crate::strays;
 use crate::turn::{Sources, Watched};
+use crate::workspaces::Roots;
 
 /// Most runs in care at once. Bounds descriptors, memory and what a new link is told.
 pub(crate) const RUNS_MAX: usize = 256;
@@ -32,8 +33,8 @@ const END_EXTRA: Duration = Duration::from_secs(5);
 pub(crate) struct Fixed {
     /// `ROOT`.
     pub(crate) root: PathBuf,
-    /// `$$root$$`.
-    pub(crate) workspaces: PathBuf,
+    /// `$$root$$`, of runs with and without a sandbox.
+    pub(crate) workspaces: Roots,
     /// Where this program and `ocx` are.
     pub(crate) release: PathBuf,
     /// The accounts of `ROOT`.

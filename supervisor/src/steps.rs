@@ -1,5 +1,5 @@
 //! Workspace steps and removals: `ocx step KIND ROOT AT`, one at a time, in a sandbox of their own as the runs' account
-//! (decisions C-97). The supervisor itself never touches what is in a workspace.
+//! (decisions C-97), or of the open account where the run has no sandbox. The supervisor itself never touches what is in a workspace.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::names::{Due, Name, Part};
 use crate::run::Happening;
 use crate::service::Service;
 use crate::streams::Ring;
-use crate::workspaces::Place;
+use crate::workspaces::{Place, Root};
 use crate::{ending, launch, log};
 
 /// How long one step may take.
@@ -56,8 +56,7 @@ impl Service {
     /// Every step is done: the workspace is held by its descriptor from here on.
     fn steps_done(&mut self, handle: Handle) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
-        let account = self.fixed.accounts.run;
-        let opened = it.place.as_ref().map(|place| place.open(&self.fixed.workspaces, account)).transpose();
+        let opened = it.place.as_ref().map(Place::open).transpose();
         it.record.phase = Phase::Prepared;
         it.record.init = None;
         let done = opened.and_then(|directory| {
@@ -104,7 +103,7 @@ impl Service {
         it.record.workspace = it.place.as_ref().map(Place::text);
         self.care.write(&it.run, &it.record, Sync::Now).map_err(|e| format!("its care record: {e}"))?;
         let kind = if work.task == Task::Removal { "remove" } else { "directory" };
-        let root = self.fixed.workspaces.display().to_string();
+        let root = place.root().path.display().to_string();
         let program = self.fixed.release.join("ocx").display().to_string();
         let argv = [program, "step".to_owned(), kind.to_owned(), root, place.text()];
         let env = [("PATH", "/usr/bin:/bin"), ("HOME", "/tmp"), ("USER", "ocx-run"), ("LANG", "C.UTF-8")];
@@ -112,11 +111,11 @@ impl Service {
         let (stderr, to_stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| format!("a pipe: {e}"))?;
         rustix::io::ioctl_fionbio(&stderr, true).map_err(|e| format!("a pipe: {e}"))?;
         let streams = [null()?, null()?, to_stderr];
-        let confinement = self.step_confinement();
+        let confinement = self.step_confinement(place.root());
         let cell = launch::start_step(
             &argv,
             &env,
-            &confinement,
+            (&confinement, place.root().owner),
             &STEP_LIMITS,
             streams,
             work.cgroup.as_ref(),
@@ -132,15 +131,15 @@ impl Service {
         child.go(sandbox::init::GO).map_err(|e| format!("letting it go: {e}"))
     }
 
-    /// What a step sees: programs, and the workspaces' root.
-    fn step_confinement(&self) -> Confinement {
+    /// What a step sees: programs, and the root its workspace lies in.
+    fn step_confinement(&self, root: &Root) -> Confinement {
         let mut read_only = vec![self.fixed.release.display().to_string()];
         read_only.extend(["/usr", "/bin", "/lib", "/lib64"].map(str::to_owned).into_iter().filter(|path| {
             std::fs::symlink_metadata(path).is_ok() // not every host has /lib64
         }));
         Confinement {
-            uid: self.fixed.accounts.run.uid,
-            gid: self.fixed.accounts.run.gid,
+            uid: root.owner.uid,
+            gid: root.owner.gid,
             linux_capabilities: Vec::new(),
             network: false,
             isolate_terminal: true,
@@ -149,7 +148,7 @@ impl Service {
             dev: "/dev".to_owned(),
             tmp: "/tmp".to_owned(),
             read_only,
-            read_write: vec![self.fixed.workspaces.display().to_string()],
+            read_write: vec![root.path.display().to_string()],
             devices: Vec::new(),
             homes: Vec::new(),
             workspace_at: None,

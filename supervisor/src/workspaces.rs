@@ -4,31 +4,67 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
-use supervisor::wire::accounts::Account;
+use supervisor::wire::accounts::{Account, Accounts};
 
 /// Longest workspace path, in bytes (`PATH_MAX` without its end).
 const PATH_BYTES_MAX: usize = 4095;
 
+/// A directory that workspaces lie in, and whose they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Root {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// The account of the steps, workspaces and processes there.
+    pub(crate) owner: Account,
+}
+
+/// Both of them: what one account owns any process of that account can change, so runs without a sandbox have their
+/// workspaces elsewhere (decisions C-92).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Roots {
+    /// Of runs in a sandbox.
+    pub(crate) confined: Root,
+    /// Of runs without one.
+    pub(crate) open: Root,
+}
+
+impl Roots {
+    /// Those of a `ROOT`.
+    pub(crate) fn of(root: &Path, accounts: &Accounts) -> Self {
+        Self {
+            confined: Root { path: root.join("workspaces"), owner: accounts.run },
+            open: Root { path: root.join("workspaces-open"), owner: accounts.open },
+        }
+    }
+
+    /// The one a claimed place lies in, as text; when in none, the one most runs have.
+    fn for_place(&self, at: &str) -> &Root {
+        if Path::new(at).starts_with(&self.open.path) { &self.open } else { &self.confined }
+    }
+}
+
 /// A place a workspace may be made at.
 ///
-/// Holding one proves that it is absolute, without `.`, `..` or doubled slashes, strictly below the workspaces' root,
-/// and that no other run in care had a workspace that is it, holds it or lies in it.
+/// Holding one proves that it is absolute, without `.`, `..` or doubled slashes, strictly below a workspaces' root, and
+/// that no other run in care had a workspace that is it, holds it or lies in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     path: PathBuf,
     below: PathBuf,
+    root: Root,
 }
 
 impl Place {
-    /// Checks a claimed place against the root and the places of the other runs in care.
+    /// Checks a claimed place against the roots and the places of the other runs in care.
     ///
     /// # Errors
     /// Why it may not be there, in words for the run's author.
-    pub(crate) fn check<'a>(root: &Path, at: &str, others: impl Iterator<Item = &'a Place>) -> Result<Self, String> {
+    pub(crate) fn check<'a>(roots: &Roots, at: &str, others: impl Iterator<Item = &'a Place>) -> Result<Self, String> {
         if at.len() > PATH_BYTES_MAX || at.chars().any(char::is_control) {
             return Err("the path is too long or has control characters".to_owned());
         }
         let path = Path::new(at);
+        let Root { path: root, owner } = roots.for_place(at);
         let below = path.strip_prefix(root).ok().filter(|below| below.components().next().is_some());
         let below = below.ok_or_else(|| format!("{at}: not below {}", root.display()))?;
         // Components pass over `.` and doubled slashes: the path must be what its parts make.
@@ -36,7 +72,8 @@ impl Place {
         if !plain || root.join(below).as_os_str() != at {
             return Err(format!("{at}: not a plain absolute path"));
         }
-        let place = Self { path: path.to_owned(), below: below.to_owned() };
+        let root = Root { path: root.clone(), owner: *owner };
+        let place = Self { path: path.to_owned(), below: below.to_owned(), root };
         for other in others {
             if place.path.starts_with(&other.path) || other.path.starts_with(&place.path) {
                 return Err(format!("{at}: another run's workspace is {}", other.path.display()));
@@ -51,11 +88,17 @@ impl Place {
         self.path.to_string_lossy().into_owned()
     }
 
-    /// Opens it, with no link anywhere below the root, as a directory of the runs' account.
+    /// The root it lies in, and whose it is.
+    pub(crate) const fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Opens it, with no link anywhere below the root, as a directory of the root's owner.
     ///
     /// # Errors
     /// When it is not there, not so owned, or reached by a link.
-    pub(crate) fn open(&self, root: &Path, owner: Account) -> Result<OwnedFd, String> {
+    pub(crate) fn open(&self) -> Result<OwnedFd, String> {
+        let Root { path: root, owner } = &self.root;
         let fault = |what: &str, e: rustix::io::Errno| format!("{what} {}: {e}", self.path.display());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(root, flags, Mode::empty()).map_err(|e| fault("opening the root of", e))?;
@@ -73,13 +116,16 @@ impl Place {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+    use supervisor::wire::accounts::derive;
+
     use super::*;
     use crate::testing::Scratch;
 
     fn check(at: &str, others: &[&str]) -> Result<Place, String> {
-        let root = Path::new("/r/workspaces");
-        let others: Vec<Place> = others.iter().map(|at| Place::check(root, at, std::iter::empty()).unwrap()).collect();
-        Place::check(root, at, others.iter())
+        let roots = Roots::of(Path::new("/r"), &derive(Path::new("/r")));
+        let others: Vec<Place> =
+            others.iter().map(|at| Place::check(&roots, at, std::iter::empty()).unwrap()).collect();
+        Place::check(&roots, at, others.iter())
     }
 
     #[test]
@@ -99,12 +145,21 @@ mod tests {
             "/r/workspaces/a/",
             "/r/workspaces//a",
             "/r/workspaces/./a",
-            "/r/workspaces-open/a",
+            "/r/workspaces-open",
+            "/r/workspaces-open/../workspaces/a",
+            "/r/workspaces-other/a",
             "/r/workspaces/a\n",
             "/r/workspaces/\0",
         ] {
             assert!(check(at, &[]).is_err(), "{at:?}");
         }
+    }
+
+    #[test]
+    fn c_92_a_run_without_a_sandbox_has_its_workspace_with_the_account_it_runs_as() {
+        let accounts = derive(Path::new("/r"));
+        let owner = |at: &str| check(at, &[]).unwrap().root().owner;
+        assert_eq!((owner("/r/workspaces/a"), owner("/r/workspaces-open/a")), (accounts.run, accounts.open));
     }
 
     #[test]
@@ -125,8 +180,10 @@ mod tests {
         std::fs::create_dir_all(root.path().join("a/b")).unwrap();
         std::os::unix::fs::symlink("a", root.path().join("link")).unwrap();
         let open = |below: &str, owner| {
+            let of = Root { path: root.path().to_owned(), owner };
+            let roots = Roots { confined: of.clone(), open: Root { path: "/none".into(), owner } };
             let at = root.path().join(below);
-            Place::check(root.path(), at.to_str().unwrap(), std::iter::empty()).unwrap().open(root.path(), owner)
+            Place::check(&roots, at.to_str().unwrap(), std::iter::empty()).unwrap().open()
         };
         open("a/b", us).unwrap();
         open("link/b", us).unwrap_err();

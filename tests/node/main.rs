@@ -8,6 +8,7 @@
 
 mod breaking;
 mod crashes;
+mod ending;
 mod refusing;
 mod running;
 mod system;
@@ -24,7 +25,8 @@ fn main() -> ExitCode {
     // Each system has a server, a supervisor and fsyncs of its own: two at once already use two cores.
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let missing = support::missing();
-    let tests: Vec<(&str, fn())> = [running::TESTS, refusing::TESTS, crashes::TESTS, breaking::TESTS].concat();
+    let tests: Vec<(&str, fn())> =
+        [running::TESTS, ending::TESTS, refusing::TESTS, crashes::TESTS, breaking::TESTS].concat();
     let (name, test) = refusing::WITHOUT_NAMESPACES;
     // It changes a setting of the whole host.
     let off = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").is_ok_and(|it| it.trim() == "0");

@@ -105,7 +105,7 @@ fn v2_2_3_18_a_run_without_limits_is_unlimited_and_started_says_none() {
 }
 
 #[test]
-fn d_14_01_the_unconfined_echo_is_refused_where_nothing_runs_unconfined() {
+fn d_14_01_the_unconfined_echo_is_refused_where_nothing_runs_unconfined_and_else_starts_in_the_root() {
     let content = json!({"clone": CODE, "objective": "Say hello.",
         "process": {"user": "builder", "command": ["echo", "hello"], "env": {"PATH": "/usr/bin:/bin"},
             "keep": {"stdout_when": "always"}}});
@@ -118,8 +118,9 @@ fn d_14_01_the_unconfined_echo_is_refused_where_nothing_runs_unconfined() {
         )
     );
     let host = Host { unconfined: true, ..World::new().host };
-    let refusal = World { host, ..World::new() }.refusal(&content);
-    assert_eq!(refusal.note, "refusal 6: this release does not provide a run without sandbox");
+    let accepted = World { host, ..World::new() }.accepts(&content);
+    let plan = accepted.plan();
+    assert_eq!((&plan.sandbox, &plan.workspace, plan.process.cwd.as_str()), (&None, &None, "/"));
 }
 
 #[test]

@@ -191,14 +191,17 @@ fn c_60_a_user_the_server_does_not_know_holds_nothing_and_one_not_asked_about_is
 }
 
 #[test]
-fn v2_2_14_18_without_a_sandbox_5_and_on_a_host_that_would_6() {
+fn v2_2_14_18_without_a_sandbox_5_and_on_a_host_that_would_6_for_what_a_sandbox_counts() {
     let bare = without(plain(), "/sandbox");
     World::new().refuses(&bare, 5, "sandbox");
     let host = ocx::engine::check::Host { unconfined: true, ..World::new().host };
     let world = World { host, ..World::new() };
-    world.refuses(&bare, 6, "without sandbox");
     // V2-2.9-10
-    world.refuses(&bare, 6, "limits.processes");
+    world.refuses(&bare, 6, "limits.processes without sandbox");
+    // Control, and C-96: its workspace lies with the account it runs as.
+    let accepted = world.accepts(&without(bare, "/limits/processes"));
+    let workspace = accepted.plan().workspace.clone().unwrap();
+    assert!(workspace.starts_with("/var/lib/ocx/workspaces-open/"), "{workspace}");
 }
 
 /// A value of this form that is not what a key's absence means.

@@ -101,6 +101,7 @@ impl World {
                 unconfined: false,
                 r_senders: Some(installed_ceiling()),
                 root: "/var/lib/ocx/workspaces".to_owned(),
+                root_open: "/var/lib/ocx/workspaces-open".to_owned(),
                 releases: "/opt/ocx".to_owned(),
                 release: "/opt/ocx/releases/1".to_owned(),
                 server_url: "https://host/proj".to_owned(),

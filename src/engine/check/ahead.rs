@@ -14,8 +14,9 @@ pub(super) struct Known {
 /// Looks ahead, before anything is decided.
 pub(super) fn look_ahead(facts: &Facts<'_>, run: &Run) -> Known {
     let host = facts.host;
+    let root = if run.sandbox.is_some() { &host.root } else { &host.root_open };
     let mut values: Values = [
-        (ValueName::Root, host.root.as_str()),
+        (ValueName::Root, root.as_str()),
         (ValueName::RepositoryName, &host.repository_name),
         (ValueName::ServerUrl, &host.server_url),
         (ValueName::Run, facts.run.as_str()),

@@ -20,7 +20,7 @@ impl Refusal {
         Self { row, note: format!("refusal {row}: {what}") }
     }
 
-    /// What the supervisor's policy refuses (rows 6 and 7).
+    /// What the supervisor's policy refuses (rows 5, 6 and 7).
     #[must_use]
     pub fn of_policy(row: u8, field: &str, why: &str) -> Self {
         Self::new(row, &format!("{field}: {why}"))

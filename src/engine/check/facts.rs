@@ -62,12 +62,14 @@ pub struct CloneUser {
 /// What this host's owner allows, and what OCX itself sets (protocol 2.6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Whether `settings/unconfined` exists.
+    /// Whether `settings/unconfined` exists, and something that could end such a run whole.
     pub unconfined: bool,
     /// The owner's ceiling for R; none refuses such runs.
     pub r_senders: Option<Ceiling>,
-    /// `$$root$$`.
+    /// `$$root$$` of a run with a sandbox.
     pub root: String,
+    /// `$$root$$` of a run without one: another account's (decisions C-92, C-96).
+    pub root_open: String,
     /// `$$releases$$`.
     pub releases: String,
     /// `$$release$$`.

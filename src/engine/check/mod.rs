@@ -143,11 +143,8 @@ fn process_user(facts: &Facts<'_>, run: &Run) -> Result<Option<String>, &'static
 /// Refusal 6, as far as no host bears on it.
 fn not_provided(run: &Run, content: &serde_json::Map<String, serde_json::Value>) -> Option<String> {
     let mut asked = walk::not_acted_on(content);
-    if run.sandbox.is_none() {
-        asked.push("a run without sandbox".to_owned());
-        if run.limits.units.processes.is_some() {
-            asked.push("limits.processes without sandbox".to_owned());
-        }
+    if run.sandbox.is_none() && run.limits.units.processes.is_some() {
+        asked.push("limits.processes without sandbox".to_owned());
     }
     if let Some(first) = asked.get(..asked.len().min(NAMED_MAX)).filter(|first| !first.is_empty()) {
         let more = asked.len() - first.len();

@@ -136,7 +136,7 @@ pub enum Reply {
     Permitted,
     /// To `check` and `launch`: policy says no.
     Refused {
-        /// The refusal's row in the protocol, 6 or 7.
+        /// The refusal's row in the protocol, 5, 6 or 7.
         row: u8,
         /// The field at fault, such as `sandbox.read_only[2]`.
         field: String,

@@ -68,8 +68,10 @@ pub struct Provides {
     pub host_name: String,
     /// `ROOT`.
     pub root: String,
-    /// `$$root$$`: where runs' workspaces are made.
+    /// `$$root$$`: where workspaces are made of runs with a sandbox.
     pub workspaces: String,
+    /// `$$root$$` of runs without one (decisions C-96).
+    pub workspaces_open: String,
     /// `$$releases$$`.
     pub releases: String,
     /// `$$release$$`: the directory of the release that acts.
@@ -84,6 +86,4 @@ pub struct Provides {
     pub cgroup: bool,
     /// Whether a run's memory can be limited.
     pub memory: bool,
-    /// Whether `settings/unconfined` exists.
-    pub unconfined: bool,
 }

@@ -298,7 +298,15 @@ fn step() -> Result<(), Failed> {
     let null = fs::File::open("/dev/null")?.into();
     let streams = [null, input.try_clone()?, input];
     let env = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
-    let cell = launch::start_step(&argv, &env, &confined, &Limits::default(), streams, None, &root.host);
+    let cell = launch::start_step(
+        &argv,
+        &env,
+        (&confined, root.host.accounts.run),
+        &Limits::default(),
+        streams,
+        None,
+        &root.host,
+    );
     let cell = cell.map_err(|it| format!("{it:?}"))?;
     go(&cell)?;
     exits(&to_the_end(cell, output)?, "new\none\n")?;

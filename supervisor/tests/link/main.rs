@@ -9,6 +9,7 @@ mod life;
 mod node;
 mod start;
 mod states;
+mod unconfined;
 mod world;
 
 use std::path::Path;
@@ -30,7 +31,15 @@ fn main() -> ExitCode {
     if !root {
         say("these tests start a real supervisor: run them as root (counted as ignored)");
     }
-    let trials = [start::tests(), life::tests(), states::tests(), frames::tests()].concat_tests(root);
+    let v1 = unconfined::has_v1();
+    if root && !v1 {
+        say(
+            "no cgroup v1 hierarchies of freezer and pids here: tests of a host that has nothing else are counted as ignored",
+        );
+    }
+    let mut trials =
+        [start::tests(), life::tests(), states::tests(), frames::tests(), unconfined::tests()].concat_tests(root);
+    trials.extend([unconfined::v1_tests()].concat_tests(root && v1));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

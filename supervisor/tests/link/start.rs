@@ -153,7 +153,8 @@ fn welcome() {
     assert_eq!((in_care, provides.projects), (0, vec!["proj".to_owned()]));
     assert_eq!(provides.root, world.root.display().to_string());
     assert_eq!(provides.release, world.dir.join("release").display().to_string());
-    assert!(provides.user_namespaces && !provides.unconfined);
+    assert!(provides.user_namespaces);
+    assert_eq!(provides.workspaces_open, world.root.join("workspaces-open").display().to_string());
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     assert_eq!(provides.boot_id, boot.trim());
 }

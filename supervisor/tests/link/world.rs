@@ -24,6 +24,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct World {
     pub(crate) dir: PathBuf,
     pub(crate) root: PathBuf,
+    /// Whether the supervisor is to find no cgroup v2 mounted.
+    pub(crate) without_v2: bool,
     listener: UnixListener,
     supervisor: Option<Child>,
     log: Arc<(Mutex<Vec<String>>, Condvar)>,
@@ -70,7 +72,7 @@ impl World {
         let listener = UnixListener::bind(&socket).unwrap();
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
         let root = dir.join("root");
-        Self { dir, root, listener, supervisor: None, log: Arc::default() }
+        Self { dir, root, without_v2: false, listener, supervisor: None, log: Arc::default() }
     }
 
     /// A world served, with a node that has said hello.
@@ -82,9 +84,31 @@ impl World {
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(self.dir.join("release/ocx-supervisor"));
+        let program = self.dir.join("release/ocx-supervisor");
+        let mut command = if self.without_v2 {
+            // In a mount namespace of its own, so that the host keeps what it has.
+            let script =
+                "while read -r _ at kind _; do [ $kind = cgroup2 ] && umount -l $at; done < /proc/mounts; exec \"$@\"";
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
         command.args(["serve", "--root"]).arg(&self.root).stdin(Stdio::null());
         command
+    }
+
+    /// Makes one of the owner's settings, also before the first start.
+    pub(crate) fn setting(&self, name: &str, text: &str) {
+        let settings = self.root.join("settings");
+        if !settings.exists() {
+            std::fs::create_dir_all(&settings).unwrap();
+            for (path, mode) in [(&self.root, 0o711), (&settings, 0o755)] {
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            }
+        }
+        std::fs::write(settings.join(name), text).unwrap();
     }
 
     pub(crate) fn start(&mut self) {
