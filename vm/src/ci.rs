@@ -67,7 +67,7 @@ const GUESTS: &[InGuest] = &[
         whole: false,
         variant: None,
         short: &["sandbox-lib", "confinement", "try"],
-        budget: 420,
+        budget: 360,
     },
 ];
 /// What the long form has beside them.
