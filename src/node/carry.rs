@@ -149,6 +149,8 @@ impl Lane {
             }
             Reply::Released => {
                 run.handle = None;
+                // The next care of it, if there is one, numbers its events anew.
+                run.events.clear();
                 Some(Event::Released)
             }
             Reply::Impossible { why } => {

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use supervisor::points::{Moment, reach};
 use supervisor::wire::message::Event as SupervisorEvent;
 use supervisor::wire::plan::KEEP_BYTES_MAX;
 
@@ -97,6 +98,7 @@ impl Lane {
             Input::Round(round) => self.round(round),
             Input::Unheard => {}
             Input::Answered(run, asked, answer) => {
+                reach(asked, Moment::Answered);
                 if let Some(event) = self.answered(&run, asked, &answer) {
                     self.fire(&run, event);
                 }
@@ -316,8 +318,10 @@ impl Lane {
     fn carry_on(&mut self, hash: &str) -> Option<Event> {
         loop {
             let effect = *self.runs.get(hash)?.todo.front()?;
+            reach(effect, Moment::Before);
             match self.carry(hash, effect) {
                 Ok(event) => {
+                    reach(effect, Moment::After);
                     let run = self.runs.get_mut(hash)?;
                     run.todo.pop_front();
                     if event.is_some() {

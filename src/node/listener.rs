@@ -102,6 +102,7 @@ impl Listener {
         let mut heard = 0;
         let mut wait = FAILED_WAIT.0;
         let mut rings = false;
+        let wait_on_chat = supervisor::points::wait("chat", CHAT_WAIT);
         loop {
             let begun = Instant::now();
             // Before the first pull: what is posted after it must ring. A failure shows again when the chat is waited on.
@@ -111,9 +112,9 @@ impl Listener {
                     if self.to_lane.send(Input::Round(round)).is_err() {
                         return;
                     }
-                    match self.session.chat_wait(heard, CHAT_WAIT) {
+                    match self.session.chat_wait(heard, wait_on_chat) {
                         // Waited out: the same as an empty answer. A server that is gone fails the next round.
-                        Err(FossilError::NoAnswer { .. }) if begun.elapsed() >= CHAT_WAIT => Ok(heard),
+                        Err(FossilError::NoAnswer { .. }) if begun.elapsed() >= wait_on_chat => Ok(heard),
                         answer => answer.map_err(|error| ("chat_failure", error.to_string())),
                     }
                 }

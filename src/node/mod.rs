@@ -6,6 +6,7 @@ pub mod care;
 mod carry;
 pub mod clock;
 mod decide;
+pub mod effects;
 pub mod known;
 pub mod lane;
 pub mod link;
@@ -50,6 +51,7 @@ pub fn main(args: &[String]) -> ExitCode {
 }
 
 fn run(root: &std::path::Path) -> Result<(), String> {
+    supervisor::points::begin(root);
     let link = Link::from_stdin()
         .map_err(|error| format!("the link: {error}; the protocol process is started by ocx-supervisor alone"))?;
     let registry = Arc::new(Registry::default());

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
+use supervisor::points::{Moment, reach};
+
 use super::lane::Input;
 use crate::fossil::{Again, Ask, CloneFile, Place, Posted, Program, Session};
 
@@ -104,10 +106,12 @@ impl Poster {
     }
 
     fn send(&self, job: &Job) -> Fate {
+        reach(job.post, Moment::Before);
         let posted = match &job.place {
             Place::Thread { .. } => self.session.reply(&job.answers, &job.text),
             Place::Ticket { id } => self.session.change_ticket(id, &job.text),
         };
+        reach(job.post, Moment::Answered);
         match posted {
             Posted::Stored { hash_digits, .. } => Fate::Stored(hash_digits.filter(|it| it.len() >= 40)),
             Posted::NotStored { why, again: Again::AtOnce | Again::Later } => Fate::Later(why),

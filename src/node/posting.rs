@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use supervisor::points;
+
 use super::poster::{Act, Fate};
 
 /// Wait before a post that was not stored is sent again: at first, and at most (decisions C-107).
@@ -83,7 +85,8 @@ impl Posting {
                 None
             }
             Standing::Unknown(since) => {
-                self.standing = Standing::Looking { conclusive: asked_at >= since + UNKNOWN_WAIT, since };
+                self.standing =
+                    Standing::Looking { conclusive: asked_at >= since + points::wait("unknown", UNKNOWN_WAIT), since };
                 Some(Act::Look)
             }
             Standing::Sending | Standing::Looking { .. } => None,

@@ -5,6 +5,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use supervisor::points::{self, Effect, Moment, reach};
+
+use super::effects::Saved;
 
 /// Largest state or plan file believed, in bytes; a larger one is not ours.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
@@ -56,14 +59,21 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens `ROOT/state`, making its folders.
+    /// Opens `ROOT/state`, making its folders. What an earlier node was writing when it died goes: the file it would have
+    /// replaced, if any, stands.
     ///
     /// # Errors
-    /// As `mkdir(2)` fails.
+    /// As `mkdir(2)`, `getdents(2)` and `unlink(2)` fail.
     pub fn open(state: &Path) -> io::Result<Self> {
         let (runs, completed) = (state.join("runs"), state.join("completed"));
         fs::create_dir_all(&runs)?;
         fs::create_dir_all(&completed)?;
+        for entry in fs::read_dir(&runs)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() && entry.path().extension().is_some_and(|it| it == "new") {
+                fs::remove_file(entry.path())?;
+            }
+        }
         Ok(Self { runs, completed })
     }
 
@@ -83,7 +93,13 @@ impl Store {
     /// # Errors
     /// As the writes fail; the old state then stands whole.
     pub fn save_record(&self, run: &str, record: &Record) -> io::Result<()> {
-        write_durably(&self.runs, &format!("{run}.state"), &serde_json::to_vec(record)?)
+        let saved = match record {
+            Record::Taken { started: None } => Saved::Taken,
+            Record::Taken { started: Some(_) } => Saved::Started,
+            Record::Ending { .. } => Saved::Ending,
+            Record::Done => Saved::Done,
+        };
+        write_durably(&self.runs, &format!("{run}.state"), &serde_json::to_vec(record)?, saved)
     }
 
     /// The plan of a run.
@@ -103,7 +119,7 @@ impl Store {
     /// # Errors
     /// As the writes fail; the old plan then stands whole.
     pub fn save_plan(&self, run: &str, plan: &Plan) -> io::Result<()> {
-        write_durably(&self.runs, &format!("{run}.plan"), &serde_json::to_vec(plan)?)
+        write_durably(&self.runs, &format!("{run}.plan"), &serde_json::to_vec(plan)?, Saved::Plan)
     }
 
     /// Publishes the completion number of a clone (C-68).
@@ -112,7 +128,7 @@ impl Store {
     /// As the writes fail.
     pub fn save_completed(&self, server_code: &str, completed: u64) -> io::Result<()> {
         let text = serde_json::json!({ "completed": completed }).to_string();
-        write_durably(&self.completed, server_code, text.as_bytes())
+        write_durably(&self.completed, server_code, text.as_bytes(), Saved::Completed)
     }
 }
 
@@ -124,16 +140,27 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Writes a file so that after any crash it is whole, the old one or the new one: write, fsync, rename, fsync the folder.
+/// `effect` says which write of ours it is.
 ///
 /// # Errors
 /// As `open(2)`, `write(2)`, `fsync(2)` and `rename(2)` fail.
-pub fn write_durably(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub fn write_durably(folder: &Path, name: &str, bytes: &[u8], effect: impl Effect) -> io::Result<()> {
+    reach(effect, Moment::Before);
     let new = folder.join(format!("{name}.new"));
     let mut file = File::create(&new)?;
+    points::opened(&file);
     file.write_all(bytes)?;
+    reach(effect, Moment::Written);
     file.sync_all()?;
+    points::synced(&file);
+    reach(effect, Moment::Synced);
     fs::rename(&new, folder.join(name))?;
-    File::open(folder)?.sync_all()
+    reach(effect, Moment::Renamed);
+    let folder = File::open(folder)?;
+    folder.sync_all()?;
+    points::names_synced(&folder);
+    reach(effect, Moment::Lasting);
+    Ok(())
 }
 
 #[cfg(test)]

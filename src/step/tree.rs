@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -65,14 +65,9 @@ fn parent_of(root: &Path, at: &Path, make: bool) -> io::Result<(OwnedFd, PathBuf
                 Err(errno) => return Err(named("making the parents of", at, errno)),
             }
         }
-        held = rustix::fs::openat2(
-            &held,
-            *name,
-            DIRECTORY,
-            Mode::empty(),
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
-        )
-        .map_err(|e| named("opening the parents of", at, e))?;
+        // One plain name, which no link may be: beneath what is held. openat2 is not for a cell (decisions C-120).
+        held = rustix::fs::openat(&held, *name, DIRECTORY, Mode::empty())
+            .map_err(|e| named("opening the parents of", at, e))?;
     }
     Ok((held, last.to_path_buf()))
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::children::{self, Named};
-use super::{Trial, Trouble};
+use super::{Trial, Trouble, sweep};
 
 /// The supervisor.
 #[derive(Debug)]
@@ -87,6 +87,26 @@ impl Trial {
             None | Some(true) => Ok(()),
             Some(false) => Err(Trouble::stopped("the supervisor did not go after KILL")),
         }
+    }
+
+    /// The supervisor, while one was started and not taken away.
+    #[must_use]
+    pub fn supervisor(&self) -> Option<Named> {
+        self.supervisor.as_ref().map(Process::named)
+    }
+
+    /// Ends the supervisor and everything below it at once, with KILL, and removes its cgroups: what the host's own end
+    /// leaves of a trial but for its files. The server goes on.
+    ///
+    /// # Errors
+    /// What stays.
+    pub fn kill_host(&mut self) -> Result<(), Trouble> {
+        self.kill_supervisor()?;
+        let accounts = self.layout.accounts();
+        let users = [accounts.node, accounts.run, accounts.open, accounts.cell].map(|account| account.uid);
+        let mut left = sweep::users(&users);
+        left.extend(sweep::cgroups(&self.layout.root()));
+        if left.is_empty() { Ok(()) } else { Err(Trouble::stopped(format!("left of the host: {}", left.join("; ")))) }
     }
 
     /// The node's processes: the protocol process alone, not the fossil it may be running.

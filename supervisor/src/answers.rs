@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use supervisor::effects::{Did, Served, Wrote};
+use supervisor::points::carry;
 use supervisor::wire::LINK_VERSION;
 use supervisor::wire::frame::{self, Frame, FrameError};
 use supervisor::wire::message::{EndedBy, EventNumber, Handle, Reply, Request, ToNode, ToSupervisor};
@@ -9,7 +11,6 @@ use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan, PLAN_BYTES_MAX, Step};
 
 use crate::care::Record;
 use crate::deadlines::BootTime;
-use crate::durable::Sync;
 use crate::in_care::{Asked, InCare, Task, Work};
 use crate::link::TURN_FRAMES_MAX;
 use crate::names::Name;
@@ -63,7 +64,10 @@ impl Service {
         let admission = meter.admit(&message.request, bytes, descriptors, BootTime::now(), state_of)?;
         let asked = Asked { link, id: message.id };
         match admission {
-            Admission::Act => self.act(asked, message.request, frame.descriptors),
+            Admission::Act => {
+                let served = Served::of(&message.request);
+                carry(served, || self.act(asked, message.request, frame.descriptors))
+            }
             // `noted` has no answer, and a run that is released has no events.
             _ if matches!(message.request, Request::Noted { .. }) => Ok(()),
             Admission::Unknown => {
@@ -145,7 +149,7 @@ impl Service {
             Reply::Impossible { why: "the supervisor is ending".to_owned() }
         } else {
             let record = Record::taken(self.care.boot());
-            match self.care.write(&run, &record, Sync::Now) {
+            match self.care.write(&run, &record, Wrote::Taken) {
                 Ok(()) => {
                     self.last_handle += 1;
                     let handle = self.last_handle;
@@ -268,7 +272,7 @@ impl Service {
             let bytes = frame::read_sealed(fd, KEEP_BYTES_MAX).map_err(|e| Breach(format!("a log: {e}")))?;
             logs.push((name, bytes));
         }
-        let reply = match self.put_logs(handle, &logs) {
+        let reply = match carry(Did::PutLogs, || self.put_logs(handle, &logs)) {
             Ok(()) => Reply::Written,
             Err(why) => Reply::KeptOut { why },
         };

@@ -6,9 +6,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use supervisor::effects::Wrote;
 use supervisor::wire::message::Phase;
 
-use crate::durable::{self, Sync};
+use crate::durable;
 use crate::launched::{self, Launched};
 use crate::run_hash::RunHash;
 
@@ -173,7 +174,7 @@ impl Care {
                 found.push(Found { run, record: record.and_then(|bytes| Record::parse(&bytes)) });
             } else if name.strip_suffix(".new").is_some_and(|run| RunHash::parse(run).is_some()) {
                 // A record that was being written: the one it would have replaced, if any, stands.
-                durable::remove(directory.as_fd(), &name).map_err(|e| at(&name, &e))?;
+                durable::remove(directory.as_fd(), &name, Wrote::Gone).map_err(|e| at(&name, &e))?;
             } else if name != launched::NAME && name != LOCK {
                 crate::log::say(format_args!("{}: not one of ours, left alone", path.join(&name).display()));
             }
@@ -194,12 +195,12 @@ impl Care {
         self.launched.launches(run)
     }
 
-    /// Writes a run's record.
+    /// Writes a run's record; `effect` says which time in its life, and whether the call waits for the disk.
     ///
     /// # Errors
     /// As [`durable::replace`].
-    pub(crate) fn write(&self, run: &RunHash, record: &Record, sync: Sync) -> io::Result<()> {
-        durable::replace(self.directory.as_fd(), &run.to_string(), record.to_text().as_bytes(), sync)
+    pub(crate) fn write(&self, run: &RunHash, record: &Record, effect: Wrote) -> io::Result<()> {
+        durable::replace(self.directory.as_fd(), &run.to_string(), record.to_text().as_bytes(), effect)
     }
 
     /// Settles a run: a line in `launched` if it was launched, then its record goes.
@@ -210,7 +211,7 @@ impl Care {
         if launches > 0 && self.launched.launches(run).is_none() {
             self.launched.add(*run, launches)?;
         }
-        durable::remove(self.directory.as_fd(), &run.to_string())
+        durable::remove(self.directory.as_fd(), &run.to_string(), Wrote::Gone)
     }
 }
 
@@ -330,7 +331,7 @@ mod tests {
         let run = |digit: &str| RunHash::parse(&digit.repeat(40)).unwrap();
         {
             let (care, _) = Care::open(root.path(), "b").unwrap();
-            care.write(&run("a"), &full(), Sync::Now).unwrap();
+            care.write(&run("a"), &full(), Wrote::Init).unwrap();
         }
         std::fs::write(care.join("b".repeat(40)), "ocx-care 1\nboot").unwrap();
         std::fs::write(care.join("c".repeat(40)), vec![b'x'; 1 << 20]).unwrap();
@@ -359,7 +360,7 @@ mod tests {
         let run = |digit: &str| RunHash::parse(&digit.repeat(40)).unwrap();
         let (mut care, _) = Care::open(root.path(), "b").unwrap();
         for (digit, launches) in [("a", 0), ("b", 1)] {
-            care.write(&run(digit), &full(), Sync::Now).unwrap();
+            care.write(&run(digit), &full(), Wrote::Init).unwrap();
             care.settle(&run(digit), launches).unwrap();
             // A release that was cut short is asked again.
             care.settle(&run(digit), launches).unwrap();

@@ -5,31 +5,33 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use supervisor::points::{self, Effect, Made, Moment, reach};
 
-/// Whether the call returns only once the disk has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sync {
-    /// Once the disk has it.
-    Now,
-    /// When the kernel likes: for what only makes a later message more exact.
-    Later,
-}
-
-/// Writes the file `name` of `directory` whole, mode 0600.
+/// Writes the file `name` of `directory` whole, mode 0600. `effect` says which write of ours it is.
 ///
 /// # Errors
 /// As the calls fail; the old file is then still there, or the new one, and never a part of one.
-pub(crate) fn replace(directory: BorrowedFd<'_>, name: &str, bytes: &[u8], sync: Sync) -> io::Result<()> {
+pub(crate) fn replace(directory: BorrowedFd<'_>, name: &str, bytes: &[u8], effect: impl Effect) -> io::Result<()> {
+    // A late write only makes a later message more exact: nothing waits for the disk.
+    let now = effect.made() != Made::LateWrite;
+    reach(effect, Moment::Before);
     let new = format!("{name}.new");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut file = File::from(openat(directory, &new, flags, Mode::RUSR | Mode::WUSR)?);
+    points::opened(&file);
     file.write_all(bytes)?;
-    if sync == Sync::Now {
+    reach(effect, Moment::Written);
+    if now {
         file.sync_all()?;
+        points::synced(&file);
+        reach(effect, Moment::Synced);
     }
     renameat(directory, &new, directory, name)?;
-    if sync == Sync::Now {
+    reach(effect, Moment::Renamed);
+    if now {
         rustix::fs::fsync(directory)?;
+        points::names_synced(directory);
+        reach(effect, Moment::Lasting);
     }
     Ok(())
 }
@@ -38,11 +40,17 @@ pub(crate) fn replace(directory: BorrowedFd<'_>, name: &str, bytes: &[u8], sync:
 ///
 /// # Errors
 /// As `unlinkat(2)` and `fsync(2)` fail.
-pub(crate) fn remove(directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+pub(crate) fn remove(directory: BorrowedFd<'_>, name: &str, effect: impl Effect) -> io::Result<()> {
+    reach(effect, Moment::Before);
     match unlinkat(directory, name, AtFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(rustix::fs::fsync(directory)?),
-        Err(errno) => Err(errno.into()),
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(errno) => return Err(errno.into()),
     }
+    reach(effect, Moment::Renamed);
+    rustix::fs::fsync(directory)?;
+    points::names_synced(directory);
+    reach(effect, Moment::Lasting);
+    Ok(())
 }
 
 /// Reads the regular file `name` of `directory`, which is at most so large. Follows no link and waits on no pipe.

@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use sandbox::spec::Limits;
+use supervisor::effects::Did;
+use supervisor::points::{Moment, reach};
 use supervisor::wire::message::{End, EndedBy, Event, EventNumber, Handle, Phase};
 
 use crate::care::Record;
@@ -210,6 +212,7 @@ impl Work {
     /// Sends KILL to everything of it. With the init the kernel ends all that is in the sandbox; the cgroup holds also
     /// what is in no sandbox, and is killed whole, so that nothing can refill what was killed first.
     pub(crate) fn kill(&mut self) {
+        reach(Did::Kill, Moment::Before);
         self.killed = true;
         self.killed_early |= self.end.is_none();
         if let Some(Err(error)) = self.cgroup.as_ref().map(RunCgroup::kill) {
@@ -219,6 +222,7 @@ impl Work {
             child.kill();
         }
         self.stdin = None;
+        reach(Did::Kill, Moment::After);
     }
 }
 

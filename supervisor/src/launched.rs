@@ -7,6 +7,8 @@ use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{Mode, OFlags, openat};
+use supervisor::effects::Wrote;
+use supervisor::points::{self, Moment, reach};
 
 use crate::run_hash::RunHash;
 
@@ -58,8 +60,10 @@ impl Launched {
         if file.metadata()?.len() != whole {
             file.set_len(whole)?;
             file.sync_all()?;
+            points::synced(&file);
         }
         rustix::fs::fsync(care)?;
+        points::names_synced(care);
         Ok(Self { file, whole, launches })
     }
 
@@ -77,8 +81,12 @@ impl Launched {
         let line = format!("{run} {launches}\n");
         // What a failed write left is written over, or the next line would stand behind half a line.
         self.file.seek(SeekFrom::Start(self.whole))?;
+        reach(Wrote::Line, Moment::Before);
         self.file.write_all(line.as_bytes())?;
+        reach(Wrote::Line, Moment::Written);
         self.file.sync_data()?;
+        points::synced(&self.file);
+        reach(Wrote::Line, Moment::Lasting);
         self.whole += u64::try_from(line.len()).unwrap_or(0);
         self.launches.insert(run, launches);
         Ok(())

@@ -1,4 +1,7 @@
-//! What crosses between the supervisor and the protocol process, and nothing else: this is all that `ocx` can name.
+//! What crosses between the supervisor and the protocol process (`wire`), and the effects of both as failpoints of test
+//! builds (`points`, `effects`): this is all that `ocx` can name.
 #![forbid(unsafe_code)]
 
+pub mod effects;
+pub mod points;
 pub mod wire;

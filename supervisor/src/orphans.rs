@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
+use supervisor::effects::Did;
+use supervisor::points::{Moment, reach};
 use supervisor::wire::message::{Handle, Phase};
 
 use crate::care::{Found, Init, Record};
@@ -70,11 +72,13 @@ impl Service {
     pub(crate) fn look_at_remains(&mut self, handle: Handle) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         let Some(remains) = &mut it.remains else { return };
+        reach(Did::EndOrphan, Moment::Before);
         let cgroup = remains.cgroup.as_ref().zip(self.fixed.host.cgroups.as_ref());
         let empty = cgroup.is_none_or(|(path, cgroups)| end_cgroup(&cgroups.found(Path::new(path))));
         if let Some(init) = &remains.init {
             let _gone = rustix::process::pidfd_send_signal(init, Signal::KILL);
         }
+        reach(Did::EndOrphan, Moment::After);
         let gone = remains.init.as_ref().is_none_or(has_ended);
         self.deadlines.cancel(remains.due.take());
         if empty && gone {

@@ -9,6 +9,8 @@ use std::time::Duration;
 use mio::Interest;
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandbox::status::{Ended, Failed, Said};
+use supervisor::effects::{Did, Wrote};
+use supervisor::points::carry;
 use supervisor::wire::frame;
 use supervisor::wire::message::{End, EndedBy, Handle, Phase, Reply};
 use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan};
@@ -17,7 +19,6 @@ use crate::care::Init;
 use crate::cgroup::RunCgroup;
 use crate::child::Child;
 use crate::deadlines::BootTime;
-use crate::durable::Sync;
 use crate::ending::{self, Facts};
 use crate::in_care::{Asked, Output, Task, Told, Work};
 use crate::launch::{self, StageError};
@@ -64,7 +65,7 @@ impl Service {
         it.record.phase = Phase::Launched;
         it.record.launches = 1;
         it.record.init = None;
-        let marked = self.care.write(&it.run, &it.record, Sync::Now);
+        let marked = self.care.write(&it.run, &it.record, Wrote::LaunchMark);
         self.happen(handle, Happening::LaunchMarked);
         let started = match (opened, marked) {
             (Err(why), _) => Err(at_stage("cgroup", why)),
@@ -104,22 +105,23 @@ impl Service {
         work.stderr = Output { fd: errors, kept: keep(plan.process.keep_stderr_bytes) };
 
         let streams = [to_read, to_write, to_complain];
-        let cell = launch::start(checked, streams, work.cgroup.as_ref(), &self.fixed.host)?;
+        let cell = carry(Did::StartCell, || launch::start(checked, streams, work.cgroup.as_ref(), &self.fixed.host))?;
         let (status, end) = (Name::Run(handle, Part::Status), Name::Run(handle, Part::End));
         let child = Child::watch(cell, &self.sources, status, end).map_err(|e| at_stage("watching it", e))?;
         let child = work.child.insert(child);
         let it = self.runs.get_mut(&handle).ok_or_else(|| at_stage("run", "it is gone"))?;
         let started = child.started().map_err(|e| at_stage("start time", e))?;
         it.record.init = Some(Init { pid: child.pid, started });
-        self.care.write(&it.run, &it.record, Sync::Now).map_err(|e| at_stage("care record", e))?;
-        child.go(sandbox::init::GO_AND_STAY).map_err(|e| at_stage("letting it go", e))
+        self.care.write(&it.run, &it.record, Wrote::Init).map_err(|e| at_stage("care record", e))?;
+        carry(Did::Go, || child.go(sandbox::init::GO_AND_STAY)).map_err(|e| at_stage("letting it go", e))
     }
 
     /// Makes the cgroup all processes of the work are born in, and names it in the record to be written next.
     pub(crate) fn open_cgroup(&mut self, handle: Handle, work: &mut Work) -> Result<(), String> {
         let it = self.runs.get_mut(&handle).ok_or("the run is gone")?;
         let Some(cgroups) = &self.fixed.host.cgroups else { return Ok(()) };
-        let cgroup = cgroups.create(&it.run.to_string(), &work.limits).map_err(|e| format!("its cgroup: {e}"))?;
+        let cgroup = carry(Did::MakeCgroup, || cgroups.create(&it.run.to_string(), &work.limits));
+        let cgroup = cgroup.map_err(|e| format!("its cgroup: {e}"))?;
         let cgroup = work.cgroup.insert(cgroup);
         it.record.cgroup = Some(cgroup.path().display().to_string());
         let watch = |fd: io::Result<OwnedFd>, part, interest| {
@@ -329,7 +331,7 @@ impl Service {
             Some(EndedBy::Stop | EndedBy::Itself) | None => "stopped".to_owned(),
         };
         let session = work.cgroup.as_ref().filter(|_| work.unconfined).map(RunCgroup::processes).unwrap_or_default();
-        if work.child.as_ref().is_some_and(|child| child.ask_to_end(&session)) {
+        if carry(Did::Term, || work.child.as_ref().is_some_and(|child| child.ask_to_end(&session))) {
             log::run(&it.run, format_args!("{why}: TERM, KILL in {} s", grace.as_secs()));
             self.deadlines.cancel(work.due.take());
             work.due = Some(self.deadlines.set(BootTime::now().after(grace), Due::Grace(handle)));
@@ -458,7 +460,7 @@ impl Service {
         let out_of_memory = work.cgroup.as_ref().is_some_and(|cgroup| cgroup.oom_kills() > 0);
         work.populated = None;
         work.memory = None;
-        if let Some(Err(error)) = work.cgroup.take().map(|cgroup| cgroup.remove()) {
+        if let Some(Err(error)) = work.cgroup.take().map(|cgroup| carry(Did::RemoveCgroup, || cgroup.remove())) {
             log::run(&it.run, format_args!("its cgroup stays: {error}"));
         }
         match work.task {
@@ -501,7 +503,7 @@ impl Service {
             }
         };
         match told {
-            Ok(told) => it.keep(told, known_on),
+            Ok(told) => carry(Did::KeepEnd, || it.keep(told, known_on)),
             // Without memory or descriptors for its tails the end cannot be told whole. The run stays as the next
             // supervisor would find it; a protocol process that asks sees that it is over.
             Err(error) => log::run(&it.run, format_args!("its end cannot be kept: {error}")),
@@ -518,7 +520,7 @@ impl Service {
     /// Writes how far a run is, for whoever finds the record; nothing waits for it.
     pub(crate) fn note_phase(&mut self, handle: Handle) {
         let Some(it) = self.runs.get(&handle) else { return };
-        if let Err(error) = self.care.write(&it.run, &it.record, Sync::Later) {
+        if let Err(error) = self.care.write(&it.run, &it.record, Wrote::Phase) {
             log::run(&it.run, format_args!("its care record stays behind: {error}"));
         }
     }

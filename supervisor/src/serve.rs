@@ -6,6 +6,8 @@ use std::time::Duration;
 use mio::Interest;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
+use supervisor::points;
+
 use crate::care::Care;
 use crate::deadlines::{BootTime, Deadlines};
 use crate::launch::Host;
@@ -38,8 +40,10 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
     let root = places::root(root).map_err(|e| e.to_string())?;
     let accounts = places::accounts(&root).map_err(|e| e.to_string())?;
     places::check(&root, &accounts).map_err(|e| e.to_string())?;
+    points::begin(&root);
     let grace = grace(&root)?;
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|e| format!("boot id: {e}"))?;
+    let boot = points::boot(boot);
     let (care, found) = Care::open(&root, boot.trim())?;
 
     let program = std::env::current_exe().map_err(|e| format!("/proc/self/exe: {e}"))?;

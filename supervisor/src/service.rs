@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use supervisor::effects::Told;
+use supervisor::points::{Moment, reach};
 use supervisor::wire::accounts::Accounts;
 use supervisor::wire::message::{Event, Handle, Reply, ToNode};
 
@@ -161,10 +163,13 @@ impl Service {
     /// Sends a frame, now or when there is room.
     pub(crate) fn send(&mut self, value: ToNode, descriptors: Vec<Rc<OwnedFd>>) {
         let Some(link) = &mut self.link else { return };
+        let told = Told::of(&value);
+        reach(told, Moment::Before);
         match link.queue(value, descriptors) {
             Ok(()) => self.flush(),
             Err(why) => self.end_node(&why),
         }
+        reach(told, Moment::After);
     }
 
     /// Sends what there is room for, and minds a node that takes nothing.

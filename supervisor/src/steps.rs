@@ -8,12 +8,13 @@ use mio::Interest;
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandbox::spec::{Confinement, Limits};
+use supervisor::effects::{Did, Wrote};
+use supervisor::points::carry;
 use supervisor::wire::message::{End, Handle, Phase, Reply};
 
 use crate::answers::WHY_BYTES_MAX;
 use crate::child::Child;
 use crate::deadlines::BootTime;
-use crate::durable::Sync;
 use crate::in_care::{Asked, Output, Task, Work};
 use crate::names::{Due, Name, Part};
 use crate::run::Happening;
@@ -61,7 +62,7 @@ impl Service {
         it.record.init = None;
         let done = opened.and_then(|directory| {
             it.directory = directory;
-            let written = self.care.write(&it.run, &it.record, Sync::Now);
+            let written = self.care.write(&it.run, &it.record, Wrote::Prepared);
             written.map_err(|error| format!("its care record cannot be written: {error}"))
         });
         let asked = it.asked.take();
@@ -79,7 +80,7 @@ impl Service {
 
     /// Starts one step in a cell. What goes wrong is the step's failure.
     pub(crate) fn start_step(&mut self, handle: Handle, mut work: Work, place: &Place) {
-        if let Err(why) = self.try_step(handle, &mut work, place) {
+        if let Err(why) = carry(Did::StartStep, || self.try_step(handle, &mut work, place)) {
             work.undo(125, "step", why);
             work.kill();
         }
@@ -101,7 +102,7 @@ impl Service {
             it.record.phase = Phase::Preparing;
         }
         it.record.workspace = it.place.as_ref().map(Place::text);
-        self.care.write(&it.run, &it.record, Sync::Now).map_err(|e| format!("its care record: {e}"))?;
+        self.care.write(&it.run, &it.record, Wrote::Step).map_err(|e| format!("its care record: {e}"))?;
         let kind = if work.task == Task::Removal { "remove" } else { "directory" };
         let root = place.root().path.display().to_string();
         let program = self.fixed.release.join("ocx").display().to_string();

@@ -34,7 +34,7 @@ pub(crate) fn programs() -> &'static Path {
 }
 
 /// The target directory this very test was built in: it stands in TARGET/debug/deps.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     let me = std::env::current_exe().expect("a test knows its own path");
     me.ancestors().nth(3).expect("TARGET/PROFILE/deps/TEST").to_owned()
 }

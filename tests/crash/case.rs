@@ -1,0 +1,276 @@
+//! One case: a run, a failpoint, a death, a restart, and what must then hold (P1 to P7).
+
+use std::time::Instant;
+
+use ocx::engine::message;
+use ocx::trial::accounts::{ADMIN, NODE};
+use ocx::trial::{Asked, Entry};
+use serde_json::{Value, json};
+use supervisor::points::{Point, Program};
+
+use crate::cases::Scenario;
+use crate::frozen::Disk;
+use crate::host::{Host, SOON};
+
+/// What dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// The protocol process.
+    Node,
+    /// The supervisor, and with it all it started.
+    Supervisor,
+    /// Both at once.
+    Both,
+    /// The host, and its disk had this.
+    Host(Disk),
+}
+
+impl Death {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Node, Self::Supervisor, Self::Both, Self::Host(Disk::Oldest), Self::Host(Disk::Torn)];
+
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "the node killed",
+            Self::Supervisor => "the supervisor killed",
+            Self::Both => "both killed",
+            Self::Host(Disk::Oldest) => "the host stopped, its disk without what was not synced",
+            Self::Host(Disk::Torn) => "the host stopped, its disk with names and without bytes",
+        }
+    }
+}
+
+struct Case<'a> {
+    host: &'a mut Host,
+    token: String,
+    scenario: Scenario,
+    death: Death,
+}
+
+/// Runs one case; what is wrong, in words.
+pub(crate) fn run(host: &mut Host, point: Point, scenario: Scenario, death: Death) -> Result<(), String> {
+    let token = host.token();
+    let mut case = Case { host, token, scenario, death };
+    let asked = case.ask(&point.to_string());
+    case.host.wait_fired()?;
+    case.die(point.program);
+    case.host.let_go(&case.token);
+    if matches!(scenario, Scenario::Stopped | Scenario::Misplaced) {
+        case.host.stop_run(&asked);
+    }
+    let ended = case.settled(&asked)?;
+    let faults = case.faults(&asked, &ended);
+    if faults.is_empty() { Ok(()) } else { Err(format!("{}\n{}", faults.join("\n"), case.host.log())) }
+}
+
+impl Case<'_> {
+    /// Asks for the run, with the point armed before what leads to it.
+    fn ask(&mut self, point: &str) -> Asked {
+        let token = self.token.clone();
+        let waits = self.host.until_let_go(&token);
+        match self.scenario {
+            Scenario::Plain => {
+                self.host.arm(point);
+                let message = self.host.message(&token, "echo done");
+                self.host.post(&message)
+            }
+            Scenario::Refused => {
+                self.host.arm(point);
+                let mut message = self.host.message(&token, "echo done");
+                message["run"]["sandbox"]["read_only"] = json!(["/sys/fs/cgroup"]);
+                self.host.post(&message)
+            }
+            Scenario::StepFails => {
+                self.host.arm(point);
+                let mut message = self.host.message(&token, "echo done");
+                let under = "$$root$$/in-the-way/below";
+                message["run"]["workspace"] = json!([{"step": "directory", "at": under}]);
+                std::fs::write(self.host.trial.layout().root().join("workspaces/in-the-way"), "").unwrap();
+                self.host.post(&message)
+            }
+            Scenario::NotFound => {
+                self.host.arm(point);
+                let mut message = self.host.message(&token, "echo done");
+                message["run"]["process"]["command"] = json!(["/usr/bin/no-such-program"]);
+                self.host.post(&message)
+            }
+            Scenario::Stopped => {
+                let asked = self.waiting(&waits);
+                self.host.arm(point);
+                self.host.stop_run(&asked);
+                asked
+            }
+            Scenario::Adopted => {
+                let asked = self.waiting(&waits);
+                self.host.arm(point);
+                self.host.kill_node();
+                asked
+            }
+            Scenario::Orphaned => {
+                let asked = self.waiting(&waits);
+                self.host.kill_supervisor();
+                self.host.arm(point);
+                self.host.start_supervisor();
+                asked
+            }
+            Scenario::Misplaced => {
+                let asked = self.waiting(&waits);
+                self.host.arm(point);
+                let stop = json!({"ocx": 2, "re": asked.run, "stop": {}});
+                self.host.session(ADMIN).new_thread("Elsewhere", &format!("```json\n{stop}\n```\n"));
+                asked
+            }
+            Scenario::Forgotten => {
+                self.host.kill_supervisor();
+                let message = self.host.message(&token, "echo done");
+                let asked = self.host.post(&message);
+                let launched = self.host.care("launched");
+                let mut text = std::fs::read_to_string(&launched).unwrap();
+                text.push_str(&format!("{} 1\n", asked.run));
+                std::fs::write(&launched, &text).unwrap();
+                self.host.disk_has(&launched);
+                self.host.arm(point);
+                self.host.start_supervisor();
+                asked
+            }
+        }
+    }
+
+    fn waiting(&mut self, script: &str) -> Asked {
+        let message = self.host.message(&self.token, script);
+        let asked = self.host.post(&message);
+        self.host.wait_running(&asked);
+        asked
+    }
+
+    fn die(&mut self, reached: Program) {
+        match self.death {
+            Death::Node => {
+                self.host.kill_node();
+                self.host.go_on();
+            }
+            Death::Supervisor => {
+                self.host.kill_supervisor();
+                if reached == Program::Node {
+                    self.host.go_on();
+                }
+                self.host.start_supervisor();
+            }
+            Death::Both => {
+                self.host.kill_supervisor();
+                self.host.kill_node();
+                self.host.start_supervisor();
+            }
+            Death::Host(disk) => self.host.freeze(disk),
+        }
+    }
+
+    /// Waits until the run has its `ended` and nothing is left to do of it; P3 is looked at as the `ended` is seen.
+    fn settled(&mut self, asked: &Asked) -> Result<Value, String> {
+        let deadline = Instant::now() + SOON;
+        let wrong = |host: &Host, what: &str| format!("{what}\n{}", host.log());
+        let mut ended = None;
+        loop {
+            let thread = self.host.trial.thread(asked).map_err(|why| why.to_string())?;
+            if ended.is_none()
+                && let Some(entry) = thread.iter().find(|entry| entry.kind == "ended")
+            {
+                let alive = self.host.alive(&self.token);
+                if !alive.is_empty() {
+                    return Err(wrong(self.host, &format!("P3: ended is written while {alive:?} of it live")));
+                }
+                ended = Some(content(entry));
+            }
+            let in_care = self.host.care(&asked.run).exists();
+            let record = std::fs::read_to_string(self.host.state(&format!("{}.state", asked.run))).unwrap_or_default();
+            if let Some(ended) = &ended
+                && !in_care
+                && (record.contains("done") || record.is_empty())
+            {
+                return Ok(ended.clone());
+            }
+            if Instant::now() >= deadline {
+                let what = match ended {
+                    None => "P2, P7: it was never answered".to_owned(),
+                    Some(ended) => format!("it was answered by {ended}, and never settled: {record:?}, care {in_care}"),
+                };
+                return Err(wrong(self.host, &what));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+    }
+
+    fn faults(&self, asked: &Asked, ended: &Value) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut must = |holds: bool, what: String| {
+            if !holds {
+                faults.push(what);
+            }
+        };
+        // Long enough for a second post to come that must not.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let thread = self.host.trial.thread(asked).unwrap();
+        let posts: Vec<&str> =
+            thread.iter().skip(1).filter(|it| it.from == NODE.login).map(|it| it.kind.as_str()).collect();
+        let launches = self.host.launches(&self.token);
+        let outcome = ended["outcome"].as_str().unwrap_or("none").to_owned();
+        let kept = std::fs::read_to_string(self.host.care("launched")).unwrap_or_default();
+        let lines = kept.lines().filter(|line| line.starts_with(&asked.run)).count();
+
+        must(launches <= 1, format!("P1: it was launched {launches} times"));
+        let count = |kind: &str| posts.iter().filter(|it| **it == kind).count();
+        must(count("ended") == 1, format!("P2: {posts:?}"));
+        must(count("started") <= 1 && count("log") <= 1, format!("twice: {posts:?}"));
+        let order = ["started", "ended", "log"];
+        let places: Vec<_> = posts.iter().map(|it| order.iter().position(|kind| kind == it)).collect();
+        must(places.iter().all(Option::is_some) && places.is_sorted(), format!("C-04: in this order: {posts:?}"));
+        must(launches == 0 || count("started") == 1, format!("C-86: launched without started: {posts:?}"));
+        must(launches == 0 || lines == 1, format!("C-101: launched, and {lines} lines in care/launched"));
+        let alive = self.host.alive(&self.token);
+        must(alive.is_empty(), format!("C-110: {alive:?} of it live"));
+
+        // What it comes to without any death.
+        let (expected, log, ran) = match self.scenario {
+            Scenario::Plain | Scenario::Adopted => (json!({"outcome": "exited", "exit": 0}), true, Some(1)),
+            Scenario::NotFound => (json!({"outcome": "exited", "exit": 127}), true, Some(0)),
+            // The waiting run is let go as it is stopped: either may be first.
+            Scenario::Stopped | Scenario::Misplaced => (json!({"outcome": "stopped"}), false, Some(1)),
+            Scenario::Refused => (json!({"outcome": "refused"}), false, Some(0)),
+            Scenario::StepFails => (json!({"outcome": "refused"}), false, Some(0)),
+            Scenario::Orphaned => (json!({"outcome": "lost"}), false, Some(1)),
+            Scenario::Forgotten => (json!({"outcome": "lost"}), false, Some(0)),
+        };
+        let either = matches!(self.scenario, Scenario::Stopped | Scenario::Misplaced) && outcome == "exited";
+        let mut said = ended.clone();
+        if let Some(said) = said.as_object_mut() {
+            said.remove("note");
+        }
+        let normal = said == expected || either;
+        if self.death == Death::Node {
+            must(normal, format!("C-38: the node's death changed the end: {ended} instead of {expected}"));
+            must(!log || count("log") == 1, format!("C-108: the node's death lost the log: {posts:?}"));
+        } else {
+            must(normal || outcome == "lost", format!("{ended} instead of {expected} or lost"));
+        }
+        must(outcome != "exited" || count("started") == 1, format!("exited without started: {posts:?}"));
+        if normal && !either {
+            must(ran.is_none_or(|ran| ran == launches), format!("{outcome}, and it ran {launches} times"));
+        }
+        if outcome == "refused" {
+            let workspace = self.host.trial.layout().root().join("workspaces").join(&asked.run);
+            must(!workspace.exists(), "P5: a refusal left a workspace".to_owned());
+        }
+        // P6: nothing half-written stays where it could be read.
+        for file in std::fs::read_dir(self.host.trial.layout().root().join("state/runs")).unwrap().flatten() {
+            let text = std::fs::read(file.path()).unwrap();
+            let name = file.file_name().into_string().unwrap();
+            let whole = serde_json::from_slice::<Value>(&text).is_ok();
+            must(whole && !name.ends_with(".new"), format!("P6: {name} stays: {text:?}"));
+        }
+        faults
+    }
+}
+
+fn content(entry: &Entry) -> Value {
+    message::find(&entry.text).map_or(Value::Null, |it| Value::Object(it.content))
+}
