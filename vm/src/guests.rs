@@ -89,7 +89,7 @@ pub(crate) fn shell(args: &[OsString]) -> Result<ExitCode, String> {
     let workspace = Workspace::find()?;
     let programs = Programs::build(&workspace, name)?;
     let made = make(&recipe, name, asked.variant(&recipe)?)?;
-    let packed = programs.pack(name, &[], asked.whole, &made.kernel.modules)?;
+    let packed = programs.pack(&[], asked.whole, &made.kernel.modules)?;
     let append = asked.append(&recipe)?;
     eprintln!("cargo vm: exit ends the guest; Ctrl-A X ends QEMU. ocx and ocx-supervisor are on its PATH.");
     guest(name, &made, &packed, &append).shell(&made.tools)?;
@@ -218,7 +218,7 @@ pub(crate) fn one(recipe: &Recipe, name: &str, asked: &Asked, programs: &Program
     let scripts = asked.scripts(recipe)?;
     let jobs = [programs::of_scripts(&scripts), asked.programs(recipe, programs)?].concat();
     let made = make(recipe, name, asked.variant(recipe)?)?;
-    let packed = programs.pack(name, &jobs, asked.whole, &made.kernel.modules)?;
+    let packed = programs.pack(&jobs, asked.whole, &made.kernel.modules)?;
     let append = asked.append(recipe)?;
     let guest = guest(name, &made, &packed, &append);
     let how = if guest.kvm() { "KVM" } else { "TCG" };

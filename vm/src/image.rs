@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::archive::{self, Archive};
 use crate::recipe::{self, Arch, Recipe};
@@ -12,6 +12,10 @@ use crate::recipe::{self, Arch, Recipe};
 /// The cache where nothing else is said.
 const CACHE: &str = "/var/cache/ocx-vm";
 const MIB: u64 = 1 << 20;
+/// Longest wait for another command to have made what it makes.
+const CACHE_WAIT: Duration = Duration::from_secs(1800);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The cache, held by this process: two commands do not make the same thing at once.
 pub(crate) struct Cache<'a> {
@@ -51,10 +55,16 @@ impl<'a> Cache<'a> {
         let named = |e: std::io::Error| format!("{}: {e}", dir.display());
         fs::create_dir_all(&dir).map_err(named)?;
         let lock = File::create(dir.join("lock")).map_err(named)?;
-        if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-            eprintln!("cargo vm: {} is in use by another cargo vm; waiting for it", dir.display());
-            rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-                .map_err(|e| format!("{}: {e}", dir.display()))?;
+        let start = Instant::now();
+        while rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+            if start.elapsed() > CACHE_WAIT {
+                let waited = CACHE_WAIT.as_secs();
+                return Err(format!("{}: another cargo vm has held it for {waited} s; is it stuck?", dir.display()));
+            }
+            if start.elapsed() < LOOK {
+                eprintln!("cargo vm: {} is in use by another cargo vm; waiting for it", dir.display());
+            }
+            std::thread::sleep(LOOK);
         }
         Ok(Self { dir, recipe, _lock: lock })
     }
@@ -73,6 +83,18 @@ impl<'a> Cache<'a> {
         fs::rename(&making, &done).map_err(|e| format!("{}: {e}", done.display()))?;
         eprintln!("cargo vm: made {what} in {} s", start.elapsed().as_secs());
         Ok(done)
+    }
+
+    /// Removes what another recipe made under this beginning: an image is a gigabyte. A guest that has it open keeps it.
+    fn drop_older(&self, beginning: &str, name: &str) -> Result<(), String> {
+        let entries = fs::read_dir(&self.dir).map_err(|e| format!("{}: {e}", self.dir.display()))?;
+        for entry in entries.flatten() {
+            let found = entry.file_name().to_string_lossy().into_owned();
+            if found.starts_with(beginning) && found != name {
+                clear(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     fn archive(&self, debian: &str) -> Result<Archive, String> {
@@ -117,6 +139,7 @@ impl<'a> Cache<'a> {
     /// It cannot be fetched or made.
     pub(crate) fn root(&self, arch: &Arch) -> Result<PathBuf, String> {
         let name = self.recipe.root_name(arch)?;
+        self.drop_older(&format!("root-{}-", arch.debian), &name)?;
         self.made(&name, &format!("the {} root of {}", arch.debian, self.recipe.archive.release), |into| {
             let tree = self.dir.join(format!("tree-{}", arch.debian));
             clear(&tree)?;
@@ -238,8 +261,14 @@ impl Tools {
     pub(crate) fn qemu(&self, arch: &str) -> Result<Command, String> {
         let lib = entry(&self.dir.join("usr/lib"), &format!("{}-linux-gnu", std::env::consts::ARCH))?;
         let loader = entry(&lib, "ld-linux")?;
-        let mut command = Command::new(loader);
-        command.arg("--library-path").arg(&lib).arg(self.dir.join(format!("usr/bin/qemu-system-{arch}")));
+        // It goes with us, however we go: a guest that nobody listens to is of no use.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(loader)
+            .arg("--library-path")
+            .arg(&lib)
+            .arg(self.dir.join(format!("usr/bin/qemu-system-{arch}")));
         command.env("QEMU_MODULE_DIR", lib.join("qemu"));
         for firmware in ["qemu", "seabios"] {
             command.arg("-L").arg(self.dir.join("usr/share").join(firmware));

@@ -176,9 +176,11 @@ impl Programs {
     ///
     /// # Errors
     /// What cannot be written, and where.
-    pub(crate) fn pack(&self, arch: &str, jobs: &[Job], whole: bool, modules: &[PathBuf]) -> Result<Packed, String> {
+    pub(crate) fn pack(&self, jobs: &[Job], whole: bool, modules: &[PathBuf]) -> Result<Packed, String> {
         // Of this process: another command's guest of the same architecture may be running.
-        let packed = Packed { place: self.at.join("vm").join(format!("{arch}-{}", std::process::id())) };
+        let guests = self.at.join("vm").join("guests");
+        clear_dead(&guests);
+        let packed = Packed { place: guests.join(std::process::id().to_string()) };
         let tree = packed.place.join("disk");
         for file in &self.files {
             let below = file.strip_prefix(&self.at).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -218,6 +220,15 @@ impl Programs {
         };
         cpio.file(words::PLAN, plan.text()?.as_bytes());
         Ok(cpio.finish())
+    }
+}
+
+/// Removes what commands that were killed left for their guests; each directory has its command's process ID for a name.
+fn clear_dead(guests: &Path) {
+    for entry in fs::read_dir(guests).into_iter().flatten().flatten() {
+        if !Path::new("/proc").join(entry.file_name()).exists() {
+            drop(fs::remove_dir_all(entry.path()));
+        }
     }
 }
 
