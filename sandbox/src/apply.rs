@@ -345,6 +345,7 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
                 _ => Err(Errno::CANCELED),
             }
         }
+        Op::Priority {} => process::setpriority_process(None, 0),
         // Any process given means on.
         Op::Subreaper {} => process::set_child_subreaper(Some(process::getpid())),
         Op::Undumpable {} => process::set_dumpable_behavior(DumpableBehavior::NotDumpable),

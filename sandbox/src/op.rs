@@ -247,6 +247,8 @@ ops! {
         /** User id. */ uid: u32, /** Group id. */ gid: u32, /** Capabilities kept. */ keep: u64,
         /** Whether a filter is on. */ filtered: bool,
     };
+    /// The ordinary nice value, whatever the supervisor's own is.
+    Priority = 36, Namespaces, {};
     /// What its descendants leave becomes its own children, so that it reaps them (`PR_SET_CHILD_SUBREAPER`).
     Subreaper = 35, Init, {};
     /// Waits for the byte that lets it go; the pipe's end means nobody will.
@@ -291,6 +293,7 @@ impl Op {
             | Self::EndWithParent { .. }
             | Self::Undumpable {}
             | Self::Subreaper {}
+            | Self::Priority {}
             | Self::Measure { .. }
             | Self::AwaitGo { .. } => None,
         }
@@ -339,6 +342,7 @@ impl fmt::Display for Op {
             Self::Filter { program } => write!(f, "filter of {} instructions", program.len() / 8),
             Self::EndWithParent { .. } => f.write_str("ends with its parent"),
             Self::Undumpable {} => f.write_str("undumpable"),
+            Self::Priority {} => f.write_str("ordinary priority"),
             Self::Subreaper {} => f.write_str("reaps what is left"),
             Self::Measure { uid, gid, keep, filtered } => {
                 write!(f, "measured: ids {uid}:{gid}, no groups, capabilities {keep:x}, no new privileges")?;

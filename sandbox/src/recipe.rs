@@ -262,6 +262,7 @@ fn program(confinement: &Confinement, limits: &Limits, cwd: &str, facts: &Facts<
     ops.extend([
         Op::Directory { at: text("process.cwd", cwd)? },
         Op::Mask { bits: 0o022 },
+        Op::Priority {},
         Op::Signals {},
         Op::Streams { stdin, stdout, stderr },
         Op::OnlyStreams {},
@@ -396,6 +397,7 @@ pub fn unconfined(limits: &Limits, run: &Program<'_>, facts: &Unconfined<'_>) ->
         Op::Session {},
         Op::Directory { at: text("process.cwd", run.cwd)? },
         Op::Mask { bits: 0o022 },
+        Op::Priority {},
         Op::Signals {},
         Op::Streams { stdin, stdout, stderr },
         Op::OnlyStreams {},
@@ -466,6 +468,7 @@ pub fn becoming(run: &Program<'_>, facts: &Becoming) -> Result<Recipe, ZeroByte>
             Op::Limit { resource: Resource::Core, soft: 1, hard: 1 },
             Op::Directory { at: text("cwd", run.cwd)? },
             Op::Mask { bits: 0o077 },
+            Op::Priority {},
             Op::Signals {},
             Op::Streams { stdin, stdout, stderr },
             Op::OnlyStreams {},

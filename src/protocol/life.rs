@@ -157,6 +157,13 @@ pub const LIFE: &[Row] = &[
     row("2.13: decided again under the lock", State::Taking, Event::Waits, State::Unseen, &[Do::Release]),
     row("2.13: the lock is held", State::Taking, Event::Busy, State::Unseen, &[]),
     row("C-101: launched and released before", State::Taking, Event::Was, State::Ending, ANSWER),
+    row(
+        "C-87: a stop of a run that may wait for room",
+        State::Checking,
+        Event::StopStands,
+        State::Checking,
+        &[Do::StopProcess],
+    ),
     row("C-85: permitted", State::Checking, Event::Permitted, State::Preparing, &[Do::Prepare]),
     row("C-85: refusals 6 and 7", State::Checking, Event::CheckRefused, State::Ending, ANSWER),
     row("2.13: a stop before launch", State::Checking, Event::StoppedFirst, State::Ending, ANSWER),
@@ -224,7 +231,7 @@ pub const LIFE: &[Row] = &[
 pub const SILENT: &[(&str, &[State], &[Event])] = &[
     (
         "not launched: the next decision sees the stop",
-        &[State::Unseen, State::Taking, State::Checking, State::Preparing],
+        &[State::Unseen, State::Taking, State::Preparing],
         &[Event::StopStands],
     ),
     (

@@ -20,6 +20,7 @@ use crate::run::{Happening, RunState};
 use crate::run_hash::RunHash;
 use crate::service::{RUNS_MAX, Service};
 use crate::steps::STEP_LIMITS;
+use crate::tails::Blank;
 use crate::workspaces::Place;
 use crate::{credentials, kept_logs, log, provides, requests};
 
@@ -72,6 +73,11 @@ impl Service {
             _ if matches!(message.request, Request::Noted { .. }) => Ok(()),
             Admission::Unknown => {
                 self.impossible(asked, "no run in care has this handle".to_owned());
+                Ok(())
+            }
+            Admission::Crossed(_) if matches!(message.request, Request::Stop { handle, .. } if self.stop_waiting(handle)) =>
+            {
+                self.reply(Some(asked), Reply::Stopping, Vec::new());
                 Ok(())
             }
             Admission::Crossed(state) => {
@@ -176,12 +182,56 @@ impl Service {
 
     fn check(&mut self, asked: Asked, handle: Handle, descriptors: Vec<OwnedFd>) -> Result<(), Breach> {
         let plan = self.plan(handle, descriptors.first())?;
-        let reply = match policy::check(&plan, &self.fixed.host) {
-            Ok(_checked) => Reply::Permitted,
-            Err(refusal) => refused(refusal),
-        };
-        self.reply(Some(asked), reply, Vec::new());
+        match policy::check(&plan, &self.fixed.host) {
+            Ok(_checked) => self.ask_for_room(asked, handle, &plan),
+            Err(refusal) => self.reply(Some(asked), refused(refusal), Vec::new()),
+        }
         Ok(())
+    }
+
+    /// Permits a run once there is room for what is to be kept of its output (decisions C-87).
+    fn ask_for_room(&mut self, asked: Asked, handle: Handle, plan: &LaunchPlan) {
+        let (bytes, budget) = (kept_bytes(plan), self.rings.budget());
+        if bytes > budget {
+            let why = format!("{bytes} bytes, more than the {budget} this host keeps of all runs (settings/rings)");
+            let reply = Reply::Refused { row: policy::NOT_PROVIDED, field: "process.keep".to_owned(), why };
+            return self.reply(Some(asked), reply, Vec::new());
+        }
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        if let Some(earlier) = it.waits.replace(asked) {
+            self.impossible(earlier, "it was asked again".to_owned());
+        }
+        let now = self.rings.ask(handle, bytes);
+        self.granted(now);
+        let Some(it) = self.runs.get(&handle).filter(|it| it.waits.is_some()) else { return };
+        let held = self.rings.all_held();
+        log::run(
+            &it.run,
+            format_args!("waits for room: it keeps {bytes} bytes of output, other runs {held} of {budget}"),
+        );
+    }
+
+    /// Answers the checks of runs that hold their room now.
+    fn granted(&mut self, handles: Vec<Handle>) {
+        for handle in handles {
+            let waited = self.runs.get_mut(&handle).and_then(|it| it.waits.take());
+            self.reply(waited, Reply::Permitted, Vec::new());
+        }
+    }
+
+    /// Gives a run's room back.
+    pub(crate) fn give_room_back(&mut self, handle: Handle) {
+        let now = self.rings.give_back(handle);
+        self.granted(now);
+    }
+
+    /// A stop of a run that waits for room: it waits no longer. It holds none, so it cannot be launched either. Whether it
+    /// waited.
+    fn stop_waiting(&mut self, handle: Handle) -> bool {
+        let Some(waited) = self.runs.get_mut(&handle).and_then(|it| it.waits.take()) else { return false };
+        self.reply(Some(waited), Reply::Permitted, Vec::new());
+        self.give_room_back(handle);
+        true
     }
 
     fn credential(&mut self, asked: Asked, project: &str) {
@@ -232,11 +282,33 @@ impl Service {
         if plan.workspace != it.place.as_ref().map(Place::text) {
             return Err(Breach("request Launch: its plan names a workspace that was not prepared".to_owned()));
         }
-        match policy::check(&plan, &self.fixed.host) {
-            Ok(checked) => self.launch(asked, handle, &plan, checked, line),
-            Err(refusal) => self.reply(Some(asked), refused(refusal), Vec::new()),
-        }
+        let refused = match policy::check(&plan, &self.fixed.host) {
+            Ok(checked) => match self.room_to_launch(handle, &plan) {
+                Ok(blank) => {
+                    self.launch(asked, handle, &plan, checked, line, blank);
+                    return Ok(());
+                }
+                Err(why) => Reply::Refused { row: policy::NOT_PROVIDED, field: "process.keep".to_owned(), why },
+            },
+            Err(refusal) => refused(refusal),
+        };
+        self.reply(Some(asked), refused, Vec::new());
         Ok(())
+    }
+
+    /// Everything an end needs to be told with, held before there is anything that could end.
+    fn room_to_launch(&mut self, handle: Handle, plan: &LaunchPlan) -> Result<Blank, String> {
+        let bytes = kept_bytes(plan);
+        if self.rings.held(handle) < bytes {
+            let now = self.rings.ask(handle, bytes);
+            let held = now.contains(&handle);
+            self.granted(now);
+            if !held {
+                self.give_room_back(handle);
+                return Err(format!("no room was held for the {bytes} bytes it keeps; a check holds it"));
+            }
+        }
+        Blank::new().map_err(|error| format!("no place for its kept output: {error}"))
     }
 
     fn noted(&mut self, handle: Handle, event: EventNumber) -> Result<(), Breach> {
@@ -245,6 +317,10 @@ impl Service {
             return Err(Breach(format!("request Noted: event {event}, which was never sent")));
         }
         it.events.retain(|kept| kept.number != event);
+        let over = matches!(it.state, RunState::Exited | RunState::Removing | RunState::Removed);
+        if over && it.events.is_empty() {
+            self.give_room_back(handle);
+        }
         Ok(())
     }
 
@@ -318,7 +394,9 @@ impl Service {
         let (run, launches) = (it.run, it.record.launches);
         match self.care.settle(&run, launches) {
             Ok(()) => {
-                self.runs.remove(&handle);
+                let waited = self.runs.remove(&handle).and_then(|it| it.waits);
+                self.reply(waited, Reply::Impossible { why: "it was released".to_owned() }, Vec::new());
+                self.give_room_back(handle);
                 log::run(&run, format_args!("released"));
                 self.reply(Some(asked), Reply::Released, Vec::new());
             }
@@ -328,6 +406,11 @@ impl Service {
             }
         }
     }
+}
+
+/// How much of a run's output is kept at most.
+const fn kept_bytes(plan: &LaunchPlan) -> u64 {
+    plan.process.keep_stderr_bytes.saturating_add(plan.process.keep_stdout_bytes)
 }
 
 /// A refusal as the node is told: a path of the plan in it may be as long as the plan, an answer is one frame.

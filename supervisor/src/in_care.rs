@@ -18,6 +18,7 @@ use crate::names::Name;
 use crate::run::RunState;
 use crate::run_hash::RunHash;
 use crate::streams::{Input, Ring};
+use crate::tails::Blank;
 use crate::turn::Watched;
 use crate::workspaces::Place;
 
@@ -82,6 +83,8 @@ pub(crate) struct Work {
     pub(crate) stderr: Output,
     /// STDOUT.
     pub(crate) stdout: Output,
+    /// Where its kept output is to be told in.
+    pub(crate) blank: Option<Blank>,
     /// The program's limits.
     pub(crate) limits: Limits,
     /// What asked it to end first.
@@ -152,6 +155,8 @@ pub(crate) struct InCare {
     pub(crate) place: Option<Place>,
     /// Its workspace, once it stands.
     pub(crate) directory: Option<OwnedFd>,
+    /// A check that waits for room for its kept output.
+    pub(crate) waits: Option<Asked>,
     /// The request under way.
     pub(crate) asked: Option<Asked>,
     /// A release that waits for the removal under way.
@@ -188,6 +193,7 @@ impl Work {
             stdin: None,
             stderr: Output::none(),
             stdout: Output::none(),
+            blank: None,
             limits,
             asked: None,
             end: None,
@@ -246,6 +252,7 @@ impl InCare {
             record,
             place: None,
             directory: None,
+            waits: None,
             asked: None,
             release: None,
             steps: VecDeque::new(),

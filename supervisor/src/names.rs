@@ -20,6 +20,13 @@ pub(crate) enum Name {
     Run(Handle, Part),
 }
 
+impl Name {
+    /// Whether it is an output of a run: the one kind that may be ready without end.
+    pub(crate) const fn is_output(self) -> bool {
+        matches!(self, Self::Run(_, Part::Stderr | Part::Stdout))
+    }
+}
+
 /// A descriptor of a run's process or step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {

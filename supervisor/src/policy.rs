@@ -22,7 +22,7 @@ use crate::sys;
 /// Row of the protocol's refusals: no sandbox where nothing runs without one.
 const UNCONFINED: u8 = 5;
 /// Row of the protocol's refusals: what this host does not provide.
-const NOT_PROVIDED: u8 = 6;
+pub(crate) const NOT_PROVIDED: u8 = 6;
 /// Row of the protocol's refusals: a path outside where a run may reach.
 const OUTSIDE: u8 = 7;
 /// Most paths in one list of a plan.

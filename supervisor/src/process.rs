@@ -2,8 +2,7 @@
 //! its end, which is told once nothing of it lives.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use mio::Interest;
@@ -11,7 +10,6 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use sandbox::status::{Ended, Failed, Said};
 use supervisor::effects::{Did, Wrote};
 use supervisor::points::carry;
-use supervisor::wire::frame;
 use supervisor::wire::message::{End, EndedBy, Handle, Phase, Reply};
 use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan};
 
@@ -26,7 +24,8 @@ use crate::names::{Due, Name, Part};
 use crate::policy::CheckedPlan;
 use crate::run::{Happening, RunState};
 use crate::service::Service;
-use crate::streams::{self, Input, Progress, Ring};
+use crate::streams::{self, Input, PIPE_BYTES, Progress, Ring, TURN_BYTES_MAX};
+use crate::tails::Blank;
 use crate::{log, status};
 
 /// How long a cell may build: a host path on a dead server must not hold a run for ever.
@@ -56,8 +55,10 @@ impl Service {
         plan: &LaunchPlan,
         checked: CheckedPlan,
         line: Vec<u8>,
+        blank: Blank,
     ) {
         let mut work = Work::new(Task::Program, plan.limits);
+        work.blank = Some(blank);
         work.unconfined = plan.sandbox.is_none();
         let opened = self.open_cgroup(handle, &mut work);
         let Some(it) = self.runs.get_mut(&handle) else { return };
@@ -95,6 +96,10 @@ impl Service {
         let (errors, to_complain) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| pipe(e.into()))?;
         for ours in [&input, &output, &errors] {
             rustix::io::ioctl_fionbio(ours, true).map_err(|e| pipe(e.into()))?;
+        }
+        for output in [&output, &errors] {
+            // A smaller pipe is as right, only slower.
+            let _kept = rustix::pipe::fcntl_setpipe_size(output, PIPE_BYTES);
         }
         let input = self.sources.watch(input, stdin, Interest::WRITABLE).map_err(pipe)?;
         work.stdin = Some((input, Input::new(line)));
@@ -257,10 +262,10 @@ impl Service {
 
     /// Reads a bounded part of an output.
     pub(crate) fn output_ready(&mut self, handle: Handle, part: Part) {
-        let Some(work) = self.work(handle) else { return };
+        let Some(work) = self.runs.get_mut(&handle).and_then(|it| it.work.as_mut()) else { return };
         let output = if part == Part::Stderr { &mut work.stderr } else { &mut work.stdout };
         let Some(fd) = &output.fd else { return };
-        match streams::read(std::os::fd::AsFd::as_fd(fd), &mut output.kept) {
+        match streams::read(fd.as_fd(), &mut output.kept, &mut self.landing, &mut self.output_left) {
             Progress::Waiting => {}
             Progress::More => self.sources.again(Name::Run(handle, part)),
             Progress::Over => {
@@ -274,7 +279,7 @@ impl Service {
     pub(crate) fn input_ready(&mut self, handle: Handle) {
         let Some(work) = self.work(handle) else { return };
         if let Some((fd, input)) = &mut work.stdin
-            && input.write(std::os::fd::AsFd::as_fd(fd)) != Progress::Waiting
+            && input.write(fd.as_fd()) != Progress::Waiting
         {
             work.stdin = None;
         }
@@ -449,7 +454,8 @@ impl Service {
             let mut reads = 0;
             while let Some(fd) = output.fd.as_ref().filter(|_| reads < LAST_READS_MAX) {
                 reads += 1;
-                if streams::read(std::os::fd::AsFd::as_fd(fd), &mut output.kept) != Progress::More {
+                let mut left = TURN_BYTES_MAX;
+                if streams::read(fd.as_fd(), &mut output.kept, &mut self.landing, &mut left) != Progress::More {
                     output.fd = None;
                 }
             }
@@ -477,9 +483,9 @@ impl Service {
             Some(undone) => {
                 log::run(&it.run, format_args!("{}: {}", undone.stage, undone.why));
                 let line = format!("ocx: {}\n", undone.why);
-                let told = tails(line.as_bytes(), &[]).map(|(stderr, stdout)| {
-                    let end = End::Code(undone.code);
-                    Told::Exited { end, ended_by: EndedBy::Itself, leftovers: 0, stderr, stdout }
+                let told = work.blank.take().map(|blank| {
+                    let (tails, end) = (blank.seal(line.as_bytes(), &[]), End::Code(undone.code));
+                    (tails, end, EndedBy::Itself, 0)
                 });
                 let why = line.trim_end().to_owned();
                 let reply = Reply::Failed { code: undone.code, stage: undone.stage.clone(), why };
@@ -496,17 +502,19 @@ impl Service {
                 };
                 let ended_by = ending::ended_by(facts);
                 log::run(&it.run, format_args!("exited: {}, by {ended_by:?}, nothing of it left", ending::words(end)));
-                let leftovers = work.leftovers;
-                let told = tails(&work.stderr.kept.take(), &work.stdout.kept.take())
-                    .map(|(stderr, stdout)| Told::Exited { end, ended_by, leftovers, stderr, stdout });
+                let (stderr, stdout) = (work.stderr.kept.take(), work.stdout.kept.take());
+                let told = work.blank.take().map(|blank| (blank.seal(&stderr, &stdout), end, ended_by, work.leftovers));
                 (told, None, None)
             }
         };
-        match told {
-            Ok(told) => carry(Did::KeepEnd, || it.keep(told, known_on)),
-            // Without memory or descriptors for its tails the end cannot be told whole. The run stays as the next
-            // supervisor would find it; a protocol process that asks sees that it is over.
-            Err(error) => log::run(&it.run, format_args!("its end cannot be kept: {error}")),
+        // Held since before the launch, so it is there.
+        if let Some((tails, end, ended_by, leftovers)) = told {
+            if let Some(lost) = tails.lost {
+                log::run(&it.run, format_args!("{lost}"));
+            }
+            let (stderr, stdout) = (tails.stderr, tails.stdout);
+            let told = Told::Exited { end, ended_by, leftovers, stderr, stdout };
+            carry(Did::KeepEnd, || it.keep(told, known_on));
         }
         it.record.phase = Phase::Exited;
         self.happen(handle, Happening::Gone);
@@ -533,11 +541,6 @@ impl Service {
 /// A failure of the supervisor's own, at a stage of the launch.
 fn at_stage(stage: &str, why: impl std::fmt::Display) -> StageError {
     StageError { code: 125, stage: stage.to_owned(), why: why.to_string() }
-}
-
-/// Both tails as memfds nobody can change.
-fn tails(stderr: &[u8], stdout: &[u8]) -> io::Result<(Rc<OwnedFd>, Rc<OwnedFd>)> {
-    Ok((Rc::new(frame::seal("ocx-stderr", stderr)?), Rc::new(frame::seal("ocx-stdout", stdout)?)))
 }
 
 /// A cell's failure as the kept line has it (decisions C-45).

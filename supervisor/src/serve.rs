@@ -15,18 +15,19 @@ use crate::log;
 use crate::names::{Due, Name};
 use crate::node_process::NodeProcess;
 use crate::places;
+use crate::rings::Rings;
 use crate::service::{Fixed, Service};
+use crate::settings;
 use crate::signals;
+use crate::streams::Landing;
 use crate::turn::Turn;
 use crate::workspaces::Roots;
 
-/// How long a program that was asked to end may take, unless `settings/grace` says otherwise (decisions C-81).
-const GRACE: Duration = Duration::from_secs(10);
 /// At the end, so many looks whether the node's programs are gone, and the time between two.
 const LAST_LOOKS: u32 = 50;
 const LAST_LOOK: Duration = Duration::from_millis(10);
-/// Longest grace that may be set.
-const GRACE_S_MAX: u64 = 3600;
+/// The supervisor's own nice value.
+const PRIORITY: i32 = -15;
 
 /// Serves until asked to end.
 ///
@@ -41,7 +42,8 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
     let accounts = places::accounts(&root).map_err(|e| e.to_string())?;
     places::check(&root, &accounts).map_err(|e| e.to_string())?;
     points::begin(&root);
-    let grace = grace(&root)?;
+    let grace = settings::grace(&root)?;
+    let rings = Rings::new(settings::rings(&root)?);
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|e| format!("boot id: {e}"))?;
     let boot = points::boot(boot);
     let (care, found) = Care::open(&root, boot.trim())?;
@@ -72,6 +74,10 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
         last_handle: 0,
         node: NodeProcess::default(),
         link: None,
+        rings,
+        landing: Landing::default(),
+        output_left: 0,
+        output_last: None,
         strays: false,
         ending: false,
         given_up: false,
@@ -82,10 +88,7 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
     service.deadlines.set(BootTime::now(), Due::StartNode);
     while service.goes_on() {
         let ready = turn.wait(service.deadlines.next()).map_err(|e| format!("the loop: {e}"))?;
-        for name in ready {
-            service.ready(name);
-        }
-        service.end_turn();
+        service.turn(&ready);
     }
     // Killed whole; the last look takes its cgroup away.
     for _ in 0..LAST_LOOKS {
@@ -110,6 +113,8 @@ fn harden() -> Result<(), String> {
     rustix::process::setrlimit(Resource::Core, none).map_err(|e| format!("no core: {e}"))?;
     // What an init leaves comes here and not to the host's init.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(|e| format!("subreaper: {e}"))?;
+    // Runs compete for the processors with each other, not with what has to end them; a program starts without it.
+    rustix::process::setpriority_process(None, PRIORITY).map_err(|e| format!("priority: {e}"))?;
     nix::unistd::setgroups(&[]).map_err(|e| format!("no groups: {e}"))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
@@ -123,18 +128,5 @@ fn releases(release: &Path) -> &Path {
     match release.parent().filter(|parent| parent.ends_with("releases")).and_then(Path::parent) {
         Some(releases) => releases,
         None => release,
-    }
-}
-
-fn grace(root: &Path) -> Result<Duration, String> {
-    let path = root.join("settings/grace");
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(GRACE),
-        Err(error) => return Err(format!("{}: {error}", path.display())),
-    };
-    match text.trim().parse() {
-        Ok(seconds) if seconds <= GRACE_S_MAX => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("{}: {:?} is no number of seconds up to {GRACE_S_MAX}", path.display(), text.trim())),
     }
 }

@@ -1,6 +1,6 @@
 //! The supervisor's whole state, and which part of it each ready descriptor and each deadline is for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -19,9 +19,11 @@ use crate::link::{Link, STALLED_MAX};
 use crate::log;
 use crate::names::{Due, Name, Part};
 use crate::node_process::NodeProcess;
+use crate::rings::Rings;
 use crate::run::{self, Happening};
 use crate::signals;
 use crate::strays;
+use crate::streams::{Landing, TURN_ALL_BYTES_MAX};
 use crate::turn::{Sources, Watched};
 use crate::workspaces::Roots;
 
@@ -59,6 +61,14 @@ pub(crate) struct Service {
     pub(crate) last_handle: Handle,
     pub(crate) node: NodeProcess,
     pub(crate) link: Option<Link>,
+    /// The memory of kept output.
+    pub(crate) rings: Rings,
+    /// Where outputs are read to.
+    pub(crate) landing: Landing,
+    /// How much more may be read from all outputs in this turn.
+    pub(crate) output_left: usize,
+    /// The output read last: in the next turn those after it come first.
+    pub(crate) output_last: Option<Name>,
     /// Whether ended children that are not ours may wait to be reaped.
     pub(crate) strays: bool,
     /// Whether it was asked to end.
@@ -68,8 +78,30 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// One turn: everything that is ready in the order of its names, then outputs, each in its turn and all of them to a
+    /// bound, so that no number of runs that shout keeps a stop, a limit or an end waiting.
+    pub(crate) fn turn(&mut self, ready: &BTreeSet<Name>) {
+        for name in ready.iter().filter(|name| !name.is_output()) {
+            self.ready(*name);
+        }
+        self.output_left = TURN_ALL_BYTES_MAX;
+        let outputs = || ready.iter().copied().filter(|name| name.is_output());
+        let last = self.output_last;
+        let after = outputs().filter(|name| last.is_some_and(|last| *name > last));
+        let rest = outputs().filter(|name| last.is_none_or(|last| *name <= last));
+        for name in after.chain(rest) {
+            if self.output_left == 0 {
+                self.sources.again(name);
+            } else {
+                self.output_last = Some(name);
+                self.ready(name);
+            }
+        }
+        self.end_turn();
+    }
+
     /// Does what one ready descriptor asks for.
-    pub(crate) fn ready(&mut self, name: Name) {
+    fn ready(&mut self, name: Name) {
         match name {
             Name::Signals => {
                 self.strays = true;
@@ -206,7 +238,7 @@ impl Service {
     }
 
     /// Ends a turn: reaps what nobody else will.
-    pub(crate) fn end_turn(&mut self) {
+    fn end_turn(&mut self) {
         if self.strays {
             let cells = |pid| {
                 let of_runs = self.runs.values().filter_map(|it| it.work.as_ref()?.child.as_ref());

@@ -5,11 +5,25 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 
-/// Most bytes read from one stream in one turn of the loop: a program that writes without end delays a stop by no more
-/// than this takes.
+/// Most bytes read from one stream in one turn of the loop.
 pub(crate) const TURN_BYTES_MAX: usize = 256 << 10;
-/// How much is read at a time.
-const CHUNK: usize = 64 << 10;
+/// Most bytes read from all streams in one turn: programs that write without end delay a stop by no more than this
+/// takes, however many they are.
+pub(crate) const TURN_ALL_BYTES_MAX: usize = 2 << 20;
+/// How much is read at a time: as much as a pipe of ours holds.
+const CHUNK: usize = PIPE_BYTES;
+/// How large the pipes of STDOUT and STDERR are made: a program that writes much, and we, are woken less often.
+pub(crate) const PIPE_BYTES: usize = 256 << 10;
+
+/// Where reads land, one for all streams.
+#[derive(Debug)]
+pub(crate) struct Landing(Box<[u8]>);
+
+impl Default for Landing {
+    fn default() -> Self {
+        Self(vec![0; CHUNK].into())
+    }
+}
 
 /// The last bytes of a stream.
 #[derive(Debug)]
@@ -51,16 +65,16 @@ pub(crate) enum Progress {
     Over,
 }
 
-/// Reads what is there, at most [`TURN_BYTES_MAX`], into the ring.
-pub(crate) fn read(fd: BorrowedFd<'_>, ring: &mut Ring) -> Progress {
-    let mut chunk = vec![0_u8; CHUNK];
-    let mut left = TURN_BYTES_MAX;
-    while left > 0 {
-        match rustix::io::read(fd, &mut *chunk) {
+/// Reads what is there, at most [`TURN_BYTES_MAX`] and what is `left` for this turn, into the ring.
+pub(crate) fn read(fd: BorrowedFd<'_>, ring: &mut Ring, landing: &mut Landing, left: &mut usize) -> Progress {
+    let mut own = TURN_BYTES_MAX;
+    while own > 0 && *left > 0 {
+        match rustix::io::read(fd, &mut *landing.0) {
             Ok(0) => return Progress::Over,
             Ok(n) => {
-                ring.push(chunk.get(..n).unwrap_or_default());
-                left = left.saturating_sub(n);
+                ring.push(landing.0.get(..n).unwrap_or_default());
+                own = own.saturating_sub(n);
+                *left = left.saturating_sub(n);
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Progress::Waiting,
@@ -132,8 +146,9 @@ mod tests {
     #[test]
     fn one_turn_reads_a_bounded_part_and_the_end_is_told() {
         let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
-        let mut ring = Ring::new(4);
-        assert_eq!(read(reader.as_fd(), &mut ring), Progress::Waiting);
+        let (mut ring, mut landing) = (Ring::new(4), Landing::default());
+        let mut read = |ring: &mut Ring| super::read(reader.as_fd(), ring, &mut landing, &mut usize::MAX.clone());
+        assert_eq!(read(&mut ring), Progress::Waiting);
         let endless = std::thread::spawn(move || {
             let mut written = 0;
             while written < 2 * TURN_BYTES_MAX {
@@ -145,7 +160,7 @@ mod tests {
         });
         let mut turns = 0;
         loop {
-            match read(reader.as_fd(), &mut ring) {
+            match read(&mut ring) {
                 Progress::Over => break,
                 Progress::More => turns += 1,
                 Progress::Waiting => std::thread::yield_now(),
@@ -157,13 +172,25 @@ mod tests {
     }
 
     #[test]
+    fn what_all_streams_may_read_in_a_turn_is_one_bound() {
+        let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
+        rustix::io::write(&writer, &[b'x'; 10_000]).unwrap();
+        let (mut ring, mut landing, mut left) = (Ring::new(9), Landing::default(), 0);
+        assert_eq!(read(reader.as_fd(), &mut ring, &mut landing, &mut left), Progress::More);
+        assert_eq!(ring.take(), b"");
+        left = 1;
+        assert_eq!(read(reader.as_fd(), &mut ring, &mut landing, &mut left), Progress::More);
+        assert_eq!((ring.take(), left), (b"xxxxxxxxx".to_vec(), 0));
+    }
+
+    #[test]
     fn input_waits_for_room_and_is_over_when_written_or_unread() {
         let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
         let mut input = Input::new(vec![b'x'; 1 << 20]);
         assert_eq!(input.write(writer.as_fd()), Progress::Waiting);
-        let mut ring = Ring::new(0);
+        let (mut ring, mut landing) = (Ring::new(0), Landing::default());
         while input.write(writer.as_fd()) == Progress::Waiting {
-            read(reader.as_fd(), &mut ring);
+            read(reader.as_fd(), &mut ring, &mut landing, &mut usize::MAX.clone());
         }
         assert_eq!(input.written, 1 << 20);
         drop(reader);

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
+use std::io::{IoSlice, IoSliceMut, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -143,11 +143,50 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
 /// # Errors
 /// As `memfd_create(2)`, `write(2)` and `fcntl(2)` fail.
 pub fn seal(name: &str, bytes: &[u8]) -> std::io::Result<OwnedFd> {
-    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    let mut file = File::from(fd);
-    file.write_all(bytes)?;
-    rustix::fs::fcntl_add_seals(&file, SEALS)?;
-    Ok(file.into())
+    let fd = blank(name)?;
+    fill(&fd, bytes)?;
+    finish(&fd)?;
+    Ok(fd)
+}
+
+/// A memfd that is empty and can be sealed: the first part of [`seal`].
+///
+/// # Errors
+/// As `memfd_create(2)` fails.
+pub fn blank(name: &str) -> std::io::Result<OwnedFd> {
+    Ok(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
+}
+
+/// Writes the whole of a blank memfd; when it cannot it leaves it empty.
+///
+/// # Errors
+/// As `pwrite(2)` fails, for lack of memory above all.
+pub fn fill(blank: &OwnedFd, bytes: &[u8]) -> std::io::Result<()> {
+    let mut rest = bytes;
+    let mut at = 0;
+    while !rest.is_empty() {
+        match rustix::io::pwrite(blank, rest, at) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                rest = rest.get(count..).unwrap_or_default();
+                at += u64::try_from(count).unwrap_or(0);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => {
+                rustix::fs::ftruncate(blank, 0)?;
+                return Err(errno.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Seals what was filled: nobody can change it any more.
+///
+/// # Errors
+/// As `fcntl(2)` fails.
+pub fn finish(filled: &OwnedFd) -> std::io::Result<()> {
+    Ok(rustix::fs::fcntl_add_seals(filled, SEALS)?)
 }
 
 /// What makes a memfd's bytes its reader's to trust.

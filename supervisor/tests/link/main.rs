@@ -4,6 +4,7 @@
 //! test and waits; and the step tool, in the few lines a test needs.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
+mod ending;
 mod frames;
 mod life;
 mod node;
@@ -38,8 +39,9 @@ fn main() -> ExitCode {
         );
     }
     let mut trials =
-        [start::tests(), life::tests(), states::tests(), frames::tests(), unconfined::tests()].concat_tests(root);
-    trials.extend([unconfined::v1_tests()].concat_tests(root && v1));
+        [start::tests(), life::tests(), states::tests(), frames::tests(), ending::tests(), unconfined::tests()]
+            .concat_tests(root);
+    trials.extend([unconfined::v1_tests(), ending::freezer_tests()].concat_tests(root && v1));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

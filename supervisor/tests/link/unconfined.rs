@@ -136,9 +136,15 @@ fn identity() {
     for none in ["CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000"] {
         assert!(lines.contains(&none), "{none}: {exited:?}");
     }
-    for is in
-        ["CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "0022", "/proc/1", "first line", "SigIgn:\t0000000000000000"]
-    {
+    for is in [
+        "0",
+        "CapBnd:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "0022",
+        "/proc/1",
+        "first line",
+        "SigIgn:\t0000000000000000",
+    ] {
         assert!(lines.contains(&is), "{is}: {exited:?}");
     }
     // Its own session: the two numbers are one.

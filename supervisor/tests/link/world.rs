@@ -283,6 +283,19 @@ impl Node {
         Ok((frame::decode(&frame.bytes).unwrap(), frame.descriptors))
     }
 
+    /// Waits for the answer to a request sent before; events on the way are kept.
+    pub(crate) fn reply(&mut self, to: u64) -> Reply {
+        loop {
+            match self.receive().unwrap() {
+                (ToNode::Reply { id, reply }, _) => {
+                    assert_eq!(id, to, "{reply:?}");
+                    return reply;
+                }
+                (ToNode::Event(event), fds) => self.events.push_back((event, fds)),
+            }
+        }
+    }
+
     pub(crate) fn call(&mut self, request: Request, fds: &[BorrowedFd<'_>]) -> Reply {
         self.call_with(request, fds).0
     }

@@ -1,0 +1,84 @@
+//! `ROOT/settings`: the numbers an owner may set, read at start. One that cannot be read is refused, with its file.
+
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a program that was asked to end may take, unless `settings/grace` says otherwise (decisions C-81).
+const GRACE: Duration = Duration::from_secs(10);
+/// Longest grace that may be set.
+const GRACE_S_MAX: u64 = 3600;
+/// How much of all runs' output is kept, unless `settings/rings` says otherwise (decisions C-87): 32 runs that ask for
+/// all they may, 2048 that ask for nothing.
+const RINGS_BYTES: u64 = 256 << 20;
+/// Most that may be set: as much as all runs in care could ask for, and more.
+const RINGS_BYTES_MAX: u64 = 1 << 40;
+
+/// `settings/grace`, in seconds.
+///
+/// # Errors
+/// When it is there and no such number.
+pub(crate) fn grace(root: &Path) -> Result<Duration, String> {
+    let what = format!("no number of seconds up to {GRACE_S_MAX}");
+    let asked = setting(root, "grace", &what, |text| text.parse().ok().filter(|it| *it <= GRACE_S_MAX))?;
+    Ok(asked.map_or(GRACE, Duration::from_secs))
+}
+
+/// `settings/rings`: bytes, or a number with K, M or G (2.9).
+///
+/// # Errors
+/// When it is there and no such size.
+pub(crate) fn rings(root: &Path) -> Result<u64, String> {
+    let what = "no size such as 256M".to_owned();
+    let asked = setting(root, "rings", &what, |text| size(text).filter(|it| *it <= RINGS_BYTES_MAX))?;
+    Ok(asked.unwrap_or(RINGS_BYTES))
+}
+
+fn setting(root: &Path, name: &str, what: &str, read: impl Fn(&str) -> Option<u64>) -> Result<Option<u64>, String> {
+    let path = root.join("settings").join(name);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    let text = text.trim();
+    read(text).map(Some).ok_or_else(|| format!("{}: {text:?} is {what}", path.display()))
+}
+
+fn size(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.strip_suffix(['K', 'M', 'G']) {
+        Some(digits) if text.ends_with('K') => (digits, 1 << 10),
+        Some(digits) if text.ends_with('M') => (digits, 1 << 20),
+        Some(digits) => (digits, 1 << 30),
+        None => (text, 1),
+    };
+    digits.parse::<u64>().ok().filter(|_| !digits.starts_with('+'))?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn c_81_c_87_a_setting_is_what_its_file_says_its_default_without_and_refused_by_name_when_wrong() {
+        let scratch = Scratch::new();
+        let root = scratch.path();
+        assert_eq!((grace(root).unwrap(), rings(root).unwrap()), (GRACE, RINGS_BYTES));
+        std::fs::create_dir(root.join("settings")).unwrap();
+        let set = |name: &str, text: &str| std::fs::write(root.join("settings").join(name), text).unwrap();
+        for (text, bytes) in [("0", 0), ("65536\n", 65536), ("64K", 65536), ("3M", 3 << 20), ("2G", 2 << 30)] {
+            set("rings", text);
+            assert_eq!(rings(root).unwrap(), bytes, "{text}");
+        }
+        for text in ["", "M", "-1", "+1", "1.5M", "64k", "64KB", "99999999999G", "1 M"] {
+            set("rings", text);
+            let why = rings(root).unwrap_err();
+            assert!(why.contains("settings/rings"), "{why}");
+        }
+        set("grace", "3");
+        assert_eq!(grace(root).unwrap(), Duration::from_secs(3));
+        set("grace", "3601");
+        grace(root).unwrap_err();
+    }
+}
