@@ -112,7 +112,16 @@ impl World {
     }
 
     pub(crate) fn start(&mut self) {
-        let mut child = self.command().stderr(Stdio::piped()).spawn().unwrap();
+        // Another test's fork may hold the copy of the program open for writing until its own exec.
+        let end = Instant::now() + SOON;
+        let mut child = loop {
+            match self.command().stderr(Stdio::piped()).spawn() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy && Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                other => break other.unwrap(),
+            }
+        };
         let lines = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::clone(&self.log);
         std::thread::spawn(move || {
