@@ -77,7 +77,7 @@ fn later_mount() -> Result<(), Failed> {
     let script = format!(
         "mount --bind {path} {path} && mount --make-shared {path} && \
          ( while ! test -e {path}/go; do sleep 0.05; done; mount -t tmpfs t {inner} && touch {inner}/later {path}/done ) & \
-         $ONCE; code=$?; wait; test -e {inner}/later || exit 99; exit $code"
+         $ONCE; code=$?; touch {path}/go; wait; test -e {inner}/later || exit 99; exit $code"
     );
     let look = format!("touch {path}/go; while ! test -e {path}/done; do sleep 0.05; done; ls -A {inner}");
     Run::sh(&look).writing(&[&path]).around(&["unshare", "-m"], &script)?.exits(0)?.prints("")?;
