@@ -79,7 +79,11 @@ fn later_mount() -> Result<(), Failed> {
          ( while ! test -e {path}/go; do sleep 0.05; done; mount -t tmpfs t {inner} && touch {inner}/later {path}/done ) & \
          $ONCE; code=$?; touch {path}/go; wait; test -e {inner}/later || exit 99; exit $code"
     );
-    let look = format!("touch {path}/go; while ! test -e {path}/done; do sleep 0.05; done; ls -A {inner}");
+    // A minute at most, so that a mount that fails is a failure with words.
+    let look = format!(
+        "touch {path}/go; for i in $(seq 600); do test -e {path}/done && break; sleep 0.1; done; \
+         test -e {path}/done && ls -A {inner}"
+    );
     Run::sh(&look).writing(&[&path]).around(&["unshare", "-m"], &script)?.exits(0)?.prints("")?;
     Ok(())
 }
