@@ -65,6 +65,8 @@ pub(crate) enum Due {
     Memory(Handle),
     /// Look again whether anything of a run lives.
     LookAgain(Handle),
+    /// Outputs that were left for a run's end are read again.
+    Outputs,
     /// The supervisor ends, whatever still lives.
     GiveUp,
 }

@@ -325,6 +325,7 @@ impl Service {
         if !self.happen(handle, Happening::EndAsked) {
             return;
         }
+        self.quieten();
         let Some(it) = self.runs.get_mut(&handle) else { return };
         let Some(work) = &mut it.work else { return };
         let grace = self.fixed.grace;
@@ -472,6 +473,9 @@ impl Service {
         match work.task {
             Task::Step(_) | Task::Removal => self.step_gone(handle, work),
             Task::Program => self.program_gone(handle, work, out_of_memory),
+        }
+        if !self.runs.values().any(|it| it.state.is_ending()) {
+            self.unquieten();
         }
     }
 

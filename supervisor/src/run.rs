@@ -87,6 +87,12 @@ impl RunState {
         S::Orphaned,
     ];
 
+    /// Whether its process has been asked to end or has, and something of it may live.
+    #[must_use]
+    pub(crate) const fn is_ending(self) -> bool {
+        matches!(self, S::Stopping | S::Draining | S::Ending)
+    }
+
     /// The phase the protocol process is told. `Removing` needs to know whether the run was launched: it is told as
     /// the phase to resume from.
     #[must_use]

@@ -78,6 +78,8 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
         landing: Landing::default(),
         output_left: 0,
         output_last: None,
+        quiet: None,
+        left: std::collections::BTreeSet::new(),
         strays: false,
         ending: false,
         given_up: false,

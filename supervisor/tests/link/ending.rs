@@ -1,6 +1,7 @@
 //! How processes end, beyond what `life` shows: output that nobody may be hurt by, room for it, what cannot be ended, and
 //! the places of its logs.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use supervisor::wire::accounts::derive;
 use supervisor::wire::frame;
-use supervisor::wire::message::{End, EndedBy, Reply, Request};
+use supervisor::wire::message::{End, EndedBy, Event, Reply, Request};
 use supervisor::wire::plan::LaunchPlan;
 
 use crate::Test;
@@ -50,6 +51,19 @@ fn shouting() {
     let exited = node.exited(quiet);
     assert_eq!((exited.end, exited.ended_by), (End::Signal(15), EndedBy::Stop));
     assert_eq!(exited.stdout, "first line\n");
+    // Those who shout go on: one that says much and then ends does end, while others are stopped beside it.
+    let (busy, _) = world.run(&mut node, &hash('b'), "head -c 100000000 /dev/zero; exit 9");
+    for digit in "cdef".chars() {
+        let (handle, _) = world.run(&mut node, &hash(digit), "exec sleep 71.6");
+        node.call(Request::Stop { handle, why: String::new() }, &[]);
+    }
+    let mut ends = BTreeMap::new();
+    for _ in 0..5 {
+        let Event::Exited { handle, end, .. } = node.event().0 else { panic!("no exit") };
+        ends.insert(handle, end);
+    }
+    assert_eq!(ends.remove(&busy), Some(End::Code(9)));
+    assert!(ends.len() == 4 && ends.values().all(|end| *end == End::Signal(15)), "{ends:?}");
     // What was shouted is not held: eight streams and a line of gigabytes, and a supervisor of some megabytes.
     let status = std::fs::read_to_string(format!("/proc/{}/status", world.supervisor_pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
