@@ -22,6 +22,7 @@ mod node_process;
 mod once;
 mod once_file;
 mod orphans;
+mod outputs;
 mod own_files;
 mod places;
 mod policy;

@@ -66,7 +66,9 @@ pub(crate) enum Due {
     /// Look again whether anything of a run lives.
     LookAgain(Handle),
     /// Outputs that were left for a run's end are read again.
-    Outputs,
+    Quiet,
+    /// Outputs are read again.
+    Paused,
     /// The supervisor ends, whatever still lives.
     GiveUp,
 }

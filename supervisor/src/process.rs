@@ -260,21 +260,6 @@ impl Service {
         self.drained(handle);
     }
 
-    /// Reads a bounded part of an output.
-    pub(crate) fn output_ready(&mut self, handle: Handle, part: Part) {
-        let Some(work) = self.runs.get_mut(&handle).and_then(|it| it.work.as_mut()) else { return };
-        let output = if part == Part::Stderr { &mut work.stderr } else { &mut work.stdout };
-        let Some(fd) = &output.fd else { return };
-        match streams::read(fd.as_fd(), &mut output.kept, &mut self.landing, &mut self.output_left) {
-            Progress::Waiting => {}
-            Progress::More => self.sources.again(Name::Run(handle, part)),
-            Progress::Over => {
-                output.fd = None;
-                self.drained(handle);
-            }
-        }
-    }
-
     /// Writes what there is room for; the stream ends with the last of it.
     pub(crate) fn input_ready(&mut self, handle: Handle) {
         let Some(work) = self.work(handle) else { return };
@@ -286,7 +271,7 @@ impl Service {
     }
 
     /// Ends the drain once both streams are at their end.
-    fn drained(&mut self, handle: Handle) {
+    pub(crate) fn drained(&mut self, handle: Handle) {
         let Some(it) = self.runs.get(&handle) else { return };
         let over = it.work.as_ref().is_some_and(|work| work.stdout.fd.is_none() && work.stderr.fd.is_none());
         if over && it.state == RunState::Draining {
@@ -456,7 +441,7 @@ impl Service {
             while let Some(fd) = output.fd.as_ref().filter(|_| reads < LAST_READS_MAX) {
                 reads += 1;
                 let mut left = TURN_BYTES_MAX;
-                if streams::read(fd.as_fd(), &mut output.kept, &mut self.landing, &mut left) != Progress::More {
+                if streams::read(fd.as_fd(), &mut output.kept, &mut self.outputs.landing, &mut left) != Progress::More {
                     output.fd = None;
                 }
             }

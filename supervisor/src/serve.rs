@@ -14,12 +14,12 @@ use crate::launch::Host;
 use crate::log;
 use crate::names::{Due, Name};
 use crate::node_process::NodeProcess;
+use crate::outputs::Outputs;
 use crate::places;
 use crate::rings::Rings;
 use crate::service::{Fixed, Service};
 use crate::settings;
 use crate::signals;
-use crate::streams::Landing;
 use crate::turn::Turn;
 use crate::workspaces::Roots;
 
@@ -75,11 +75,7 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
         node: NodeProcess::default(),
         link: None,
         rings,
-        landing: Landing::default(),
-        output_left: 0,
-        output_last: None,
-        quiet: None,
-        left: std::collections::BTreeSet::new(),
+        outputs: Outputs::default(),
         strays: false,
         ending: false,
         given_up: false,

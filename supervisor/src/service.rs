@@ -12,25 +12,23 @@ use supervisor::wire::accounts::Accounts;
 use supervisor::wire::message::{Event, Handle, Reply, ToNode};
 
 use crate::care::Care;
-use crate::deadlines::{BootTime, Deadline, Deadlines};
+use crate::deadlines::{BootTime, Deadlines};
 use crate::in_care::{Asked, InCare};
 use crate::launch::Host;
 use crate::link::{Link, STALLED_MAX};
 use crate::log;
 use crate::names::{Due, Name, Part};
 use crate::node_process::NodeProcess;
+use crate::outputs::Outputs;
 use crate::rings::Rings;
 use crate::run::{self, Happening};
 use crate::signals;
 use crate::strays;
-use crate::streams::{Landing, TURN_ALL_BYTES_MAX};
 use crate::turn::{Sources, Watched};
 use crate::workspaces::Roots;
 
 /// Most runs in care at once. Bounds descriptors, memory and what a new link is told.
 pub(crate) const RUNS_MAX: usize = 256;
-/// How long outputs are left for one run's end at most. Far below what a program that writes would notice.
-const QUIET_MAX: Duration = Duration::from_millis(50);
 /// How much longer than the grace an orderly end may take.
 const END_EXTRA: Duration = Duration::from_secs(5);
 
@@ -65,15 +63,8 @@ pub(crate) struct Service {
     pub(crate) link: Option<Link>,
     /// The memory of kept output.
     pub(crate) rings: Rings,
-    /// Where outputs are read to.
-    pub(crate) landing: Landing,
-    /// How much more may be read from all outputs in this turn.
-    pub(crate) output_left: usize,
-    /// The output read last: in the next turn those after it come first.
-    pub(crate) output_last: Option<Name>,
-    /// Until when outputs of runs that are not ending are left, and those left so far: see [`Self::quieten`].
-    pub(crate) quiet: Option<Deadline>,
-    pub(crate) left: BTreeSet<Name>,
+    /// When outputs are read, and where to.
+    pub(crate) outputs: Outputs,
     /// Whether ended children that are not ours may wait to be reaped.
     pub(crate) strays: bool,
     /// Whether it was asked to end.
@@ -89,44 +80,8 @@ impl Service {
         for name in ready.iter().filter(|name| !name.is_output()) {
             self.ready(*name);
         }
-        self.output_left = TURN_ALL_BYTES_MAX;
-        let outputs = || ready.iter().copied().filter(|name| name.is_output());
-        let last = self.output_last;
-        let after = outputs().filter(|name| last.is_some_and(|last| *name > last));
-        let rest = outputs().filter(|name| last.is_none_or(|last| *name <= last));
-        for name in after.chain(rest) {
-            if self.quiet.is_some() && !self.is_ending(name) {
-                self.left.insert(name);
-            } else if self.output_left == 0 {
-                self.sources.again(name);
-            } else {
-                self.output_last = Some(name);
-                self.ready(name);
-            }
-        }
+        self.read_outputs(ready);
         self.end_turn();
-    }
-
-    /// Leaves the outputs of all other runs for a moment, once a run is asked to end: those that shout then wait on full
-    /// pipes, and what obeys has the processors to do so.
-    pub(crate) fn quieten(&mut self) {
-        if self.quiet.is_none() {
-            self.quiet = Some(self.deadlines.set(BootTime::now().after(QUIET_MAX), Due::Outputs));
-        }
-    }
-
-    /// Outputs are read again: nothing is ending any more, or it has had its moment.
-    pub(crate) fn unquieten(&mut self) {
-        self.deadlines.cancel(self.quiet.take());
-        for name in std::mem::take(&mut self.left) {
-            self.sources.again(name);
-        }
-    }
-
-    /// Whether a descriptor is of a run that is ending.
-    fn is_ending(&self, name: Name) -> bool {
-        let Name::Run(handle, _) = name else { return false };
-        self.runs.get(&handle).is_some_and(|it| it.state.is_ending())
     }
 
     /// Does what one ready descriptor asks for.
@@ -150,7 +105,8 @@ impl Service {
             Name::NodeEnd => self.node_ended(),
             Name::Run(handle, part) => match part {
                 Part::Input => self.input_ready(handle),
-                Part::Stderr | Part::Stdout => self.output_ready(handle, part),
+                // Read at the end of the turn.
+                Part::Stderr | Part::Stdout => {}
                 Part::Memory => self.memory_changed(handle),
                 Part::Status => self.cell_said(handle),
                 Part::End => self.cell_ended(handle),
@@ -174,7 +130,8 @@ impl Service {
             Due::Drain(handle) => self.drain_over(handle),
             Due::Memory(handle) => self.memory_ran_out(handle),
             Due::LookAgain(handle) => self.look_for_the_end(handle),
-            Due::Outputs => self.unquieten(),
+            Due::Quiet => self.unquieten(),
+            Due::Paused => self.unpause(),
             Due::GiveUp => self.given_up = true,
         }
     }
