@@ -211,8 +211,9 @@ impl Cgroups {
         };
         write(&parent.join("pids.max"), &self.pids_max.to_string())?;
         // The init of the sandbox is one more than the process and what it starts.
-        let most = limits.processes.map(|count| count.saturating_add(1).to_string());
-        most.map_or(Ok(()), |most| write(&own.join("pids.max"), &most))
+        // Without a limit one run still leaves half to the others, and to what the node drives.
+        let most = limits.processes.map_or(self.pids_max / 2, |count| count.saturating_add(1));
+        write(&own.join("pids.max"), &most.to_string())
     }
 }
 

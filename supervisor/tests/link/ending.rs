@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use supervisor::wire::accounts::derive;
+use supervisor::wire::accounts::{cgroup_name, derive};
 use supervisor::wire::frame;
 use supervisor::wire::message::{End, EndedBy, Event, Reply, Request};
 use supervisor::wire::plan::LaunchPlan;
@@ -28,6 +28,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ("ending::a10_what_a_run_past_its_wall_left_writes_nothing_later", late_writer),
         ("ending::a12_a_workspace_taken_away_under_a_run_is_no_fault_of_its_end", workspace_gone),
         ("ending::signals_are_told_as_such", signals),
+        ("ending::v2_2_3_18_an_unlimited_run_leaves_the_host_and_others_process_numbers", process_numbers),
     ]
 }
 
@@ -312,6 +313,33 @@ fn workspace_gone() {
     assert_eq!((exited.end, exited.ended_by), (End::Signal(15), EndedBy::Stop));
     assert!(matches!(write_log(&mut node, handle), Reply::KeptOut { .. }));
     assert_eq!(node.call(Request::Remove { handle }, &[]), Reply::Removed, "{:#?}", world.logged());
+}
+
+/// Looked at, not tried: a run that takes what it may would starve the tests beside it.
+fn process_numbers() {
+    let (world, mut node) = World::served();
+    let (handle, _) = world.run(&mut node, &hash('a'), "exec sleep 76.5");
+    let name = cgroup_name(&world.root);
+    let find = |what: String| {
+        let found = Command::new("find").args(["/sys/fs/cgroup", "-path"]).arg(what).output().unwrap().stdout;
+        let path = String::from_utf8(found).unwrap();
+        std::fs::read_to_string(path.lines().next().unwrap()).unwrap().trim().parse::<u64>().unwrap()
+    };
+    let number = |at: &str| std::fs::read_to_string(at).unwrap().trim().parse::<u64>().unwrap();
+    let host = number("/proc/sys/kernel/pid_max").min(number("/proc/sys/kernel/threads-max"));
+    let all = find(format!("*/{name}/pids.max"));
+    let one = find(format!("*/{name}/{}/pids.max", hash('a')));
+    assert_eq!((all, one), (host - host / 4, (host - host / 4) / 2));
+    node.call(Request::Stop { handle, why: String::new() }, &[]);
+    node.exited(handle);
+    // Control: what a run asks for is what it gets.
+    let mut plan = world.plan(&hash('b'), None, "exec sleep 76.6");
+    plan.limits.processes = Some(7);
+    let handle = node.take(&hash('b'));
+    assert!(matches!(node.launch(handle, &plan, b""), Reply::Launched { .. }));
+    assert_eq!(find(format!("*/{name}/{}/pids.max", hash('b'))), 8);
+    node.call(Request::Stop { handle, why: String::new() }, &[]);
+    node.exited(handle);
 }
 
 fn signals() {
