@@ -208,9 +208,13 @@ pub(crate) fn test(args: &[OsString]) -> Result<ExitCode, String> {
     Ok(if came.iter().all(|it| it.well) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Makes what an architecture's guests are made of, and says nothing when it is there.
-pub(crate) fn prepare(recipe: &Recipe, name: &str) -> Result<(), String> {
-    make(recipe, name, None).map(drop)
+/// Makes what an architecture's guests, or those of a variant, are made of; nothing is done when it is there.
+///
+/// # Errors
+/// What cannot be fetched or made.
+pub(crate) fn prepare(recipe: &Recipe, name: &str, variant: Option<&str>) -> Result<(), String> {
+    let variant = variant.map(|it| recipe.variant(it)).transpose()?;
+    make(recipe, name, variant).map(drop)
 }
 
 /// One guest, from what it is made of to its verdict.
