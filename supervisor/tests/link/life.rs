@@ -474,15 +474,24 @@ fn credential() {
 
 /// The launch is asked and the supervisor killed a little later each time, over the whole of a launch and beyond it.
 fn killed_at_any_moment() {
+    // How long a launch takes here, from asked to answered: the moments are spread over one and a half of it.
+    let whole = {
+        let (world, mut node) = World::served();
+        let (handle, at) = world.prepared(&mut node, &hash('a'));
+        let begun = Instant::now();
+        let reply = node.launch(handle, &world.plan(&hash('a'), Some(&at), "exit 0"), b"");
+        assert!(matches!(reply, Reply::Launched { .. }), "{reply:?}");
+        begun.elapsed()
+    };
     let mut launched = 0;
-    for step in 0..24_u64 {
+    for step in 0..24_u32 {
         let (mut world, mut node) = World::served();
         let run = hash('a');
         let (handle, at) = world.prepared(&mut node, &run);
         let plan = sealed_plan(&world.plan(&run, Some(&at), &format!("echo x >> ran; exec sleep 67.{step}")));
         let line = frame::seal("line", b"").unwrap();
         node.send(Request::Launch { handle }, &[plan.as_fd(), line.as_fd()]);
-        std::thread::sleep(Duration::from_micros(step * 700));
+        std::thread::sleep(whole.mul_f64(f64::from(step) / 16.0));
         world.end_supervisor(Signal::KILL);
         let ran = || std::fs::read_to_string(Path::new(&at).join("ran")).unwrap_or_default();
         drop(node);
