@@ -27,7 +27,7 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &str)] = &[(
     "it asks nothing of a host, and under emulation it is not over within its program's bound",
 )];
 /// How long a test program may take, in seconds, under emulation on a machine that does other things too.
-const JOB_SECONDS: u64 = 900;
+const JOB_SECONDS: u64 = 1800;
 /// What tests read in place of building; `tests/support` has the other half.
 const PROGRAMS_ENV: &str = "OCX_TEST_PROGRAMS";
 
