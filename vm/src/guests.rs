@@ -230,12 +230,11 @@ pub(crate) fn one(recipe: &Recipe, name: &str, asked: &Asked, programs: &Program
     let start = Instant::now();
     let (console, stopped) = guest.run(&made.tools, &jobs, |line| hear(name, line, &mut tally))?;
     let verdict = judge(&console, &stopped, &jobs);
-    let unsaid: Vec<String> = scripts
-        .iter()
-        .filter_map(|it| {
-            verdict::unsaid(&console, &it.name, &it.says).map(|words| format!("{} did not say {words:?}", it.name))
-        })
-        .collect();
+    let unsaid = scripts.iter().filter_map(|it| {
+        verdict::unsaid(&console, &it.name, &it.says).map(|words| format!("{} did not say {words:?}", it.name))
+    });
+    let none = jobs.iter().filter(|it| verdict::ran_none(&console, &it.name));
+    let unsaid: Vec<String> = unsaid.chain(none.map(|it| format!("{} ran no test", it.name))).collect();
     let well = matches!(verdict, Verdict::Good(_)) && tally.failed == 0 && unsaid.is_empty();
     let unsaid = if unsaid.is_empty() { String::new() } else { format!("; FAILED: {}", unsaid.join(", ")) };
     let line = format!(

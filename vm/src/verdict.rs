@@ -117,14 +117,25 @@ pub(crate) fn judge(lines: &[String], stopped: &Stopped, jobs: &[Job]) -> Verdic
 
 /// The words a job should have said and did not.
 pub(crate) fn unsaid<'a>(lines: &[String], name: &str, says: &'a [String]) -> Option<&'a str> {
-    let is = |line: &String, start: bool| match Said::read(line) {
+    let own: Vec<&String> = own(lines, name).collect();
+    says.iter().map(String::as_str).find(|words| !own.iter().any(|line| line.contains(words)))
+}
+
+/// Whether a job that is a test program ran no test at all: a filter that fits none shows nothing.
+pub(crate) fn ran_none(lines: &[String], name: &str) -> bool {
+    let counts = |line: &&String| line.starts_with("test result: ");
+    let mut results = own(lines, name).filter(counts).peekable();
+    results.peek().is_some() && results.all(|line| line.contains(" 0 passed;"))
+}
+
+/// What a job itself said.
+fn own<'a>(lines: &'a [String], name: &'a str) -> impl Iterator<Item = &'a String> {
+    let is = move |line: &String, start: bool| match Said::read(line) {
         Some(Said::Start { name: found }) => start && found == name,
         Some(Said::End { name: found, .. }) => !start && found == name,
         _ => false,
     };
-    let after = lines.iter().skip_while(|line| !is(line, true)).skip(1);
-    let own: Vec<&String> = after.take_while(|line| !is(line, false)).collect();
-    says.iter().map(String::as_str).find(|words| !own.iter().any(|line| line.contains(words)))
+    lines.iter().skip_while(move |line| !is(line, true)).skip(1).take_while(move |line| !is(line, false))
 }
 
 /// How a job ended, in words.
@@ -241,6 +252,16 @@ ocx-guest: verdict\t1\t0
         assert_eq!(unsaid(&lines(&text), "other", &says("refused (6)")), Some("refused (6)"));
         // Said by the kernel, before it.
         assert_eq!(unsaid(&lines(&text), "link", &says("virtio_blk")), Some("virtio_blk"));
+    }
+
+    #[test]
+    fn a_test_program_that_ran_no_test_is_told() {
+        let none = WELL.replace("ok. 1 passed", "ok. 0 passed");
+        assert!(!ran_none(&lines(WELL), "link"));
+        assert!(ran_none(&lines(&none), "link"));
+        // Another job's words, and a job that is no test program.
+        assert!(!ran_none(&lines(&none), "other"));
+        assert!(!ran_none(&lines(&none.replace("test result", "result")), "link"));
     }
 
     #[test]
