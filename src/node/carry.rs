@@ -19,6 +19,9 @@ use crate::engine::{plan, read};
 use crate::protocol::life::{Do, Event};
 use crate::protocol::names::RunId;
 
+/// Room kept for a run's `ending` and plan, in bytes, besides its kept tails twice over.
+const ENDING_BYTES: u64 = 64 << 10;
+
 impl Lane {
     /// Carries one effect out, or hands it over. An event that follows at once is returned.
     ///
@@ -41,7 +44,14 @@ impl Lane {
                 let handle = self.handle(hash)?;
                 self.ask(hash, effect, Request::Remove { handle }, &[])?;
             }
-            Do::SaveTaken => self.save(hash, &Record::Taken { started: None })?,
+            Do::SaveTaken => {
+                let keep = &self.accepted(hash)?.plan().process;
+                let kept = keep.keep_stderr_bytes.saturating_add(keep.keep_stdout_bytes);
+                self.store
+                    .reserve(hash, ENDING_BYTES + kept.saturating_mul(2))
+                    .map_err(|error| format!("keeping room for its end: {error}"))?;
+                self.save(hash, &Record::Taken { started: None })?;
+            }
             Do::SaveStarted => {
                 let started = self.runs.get(hash).and_then(|run| run.started.clone());
                 self.save(hash, &Record::Taken { started })?;
@@ -287,7 +297,11 @@ impl Lane {
     fn post(&mut self, hash: &str, post: Post, text: String) {
         let Some(run) = self.runs.get_mut(hash) else { return };
         let now = Instant::now();
-        let posting = if run.perhaps_posted { Posting::perhaps_sent(text, now) } else { Posting::new(text, now) };
+        let posting = if run.perhaps_posted && !supervisor::points::broken("looked-for") {
+            Posting::perhaps_sent(text, now)
+        } else {
+            Posting::new(text, now)
+        };
         run.perhaps_posted = false;
         run.posts.insert(post, posting);
     }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use supervisor::effects::{Did, Served, Wrote};
-use supervisor::points::carry;
+use supervisor::points::{self, carry};
 use supervisor::wire::LINK_VERSION;
 use supervisor::wire::frame::{self, Frame, FrameError};
 use supervisor::wire::message::{EndedBy, EventNumber, Handle, Reply, Request, ToNode, ToSupervisor};
@@ -147,10 +147,14 @@ impl Service {
         let run = RunHash::parse(run).ok_or_else(|| Breach("request Take: not a run's hash".to_owned()))?;
         let reply = if self.runs.values().any(|it| it.run == run) {
             Reply::Busy
-        } else if let Some(launches) = self.care.launches(&run) {
+        } else if let Some(launches) = self.care.launches(&run).filter(|_| !points::broken("was")) {
             Reply::Was { launches }
         } else if self.runs.len() >= RUNS_MAX {
             Reply::Impossible { why: format!("{RUNS_MAX} runs are in care; one must be released first") }
+        } else if let Some(why) = self.fixed.floor.passed(&self.fixed.root) {
+            // Decisions C-84: nothing new is begun on a host that is full; what is under way goes on.
+            log::run(&run, format_args!("not taken: {why}"));
+            Reply::Impossible { why }
         } else if self.ending {
             Reply::Impossible { why: "the supervisor is ending".to_owned() }
         } else {

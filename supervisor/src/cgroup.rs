@@ -147,6 +147,11 @@ impl Cgroups {
         self.memory.is_some()
     }
 
+    /// Where a run's group is, if it has one.
+    pub(crate) fn path_of(&self, run: &str) -> PathBuf {
+        self.parent.join(run)
+    }
+
     /// The groups of a run of an earlier supervisor, from the path its care record keeps; they may be gone.
     pub(crate) fn found(&self, path: &Path) -> RunCgroup {
         let run = path.file_name();

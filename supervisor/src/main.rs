@@ -10,6 +10,7 @@ mod credentials;
 mod deadlines;
 mod durable;
 mod ending;
+mod floor;
 mod host;
 mod in_care;
 mod kept_logs;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 use supervisor::effects::Did;
-use supervisor::points::{Moment, reach};
+use supervisor::points::{self, Moment, reach};
 use supervisor::wire::message::{Handle, Phase};
 
 use crate::care::{Found, Init, Record};
@@ -33,7 +33,10 @@ impl Service {
                 // Whether it was launched is unknown: what is in doubt is never run again.
                 log::run(&run, format_args!("its care record is not believed: {why}; taken as launched"));
                 what = format!("its care record is not believed ({why}); ");
-                Record { launches: 1, phase: Phase::Launched, ..Record::taken(self.care.boot()) }
+                // What may live of it is where every run's processes are.
+                let cgroups = self.fixed.host.cgroups.as_ref();
+                let cgroup = cgroups.map(|it| it.path_of(&run.to_string()).display().to_string());
+                Record { launches: 1, phase: Phase::Launched, cgroup, ..Record::taken(self.care.boot()) }
             });
             let this_boot = record.boot == self.care.boot();
             let mut it = InCare::new(run, RunState::Orphaned, record);
@@ -74,12 +77,13 @@ impl Service {
         let Some(remains) = &mut it.remains else { return };
         reach(Did::EndOrphan, Moment::Before);
         let cgroup = remains.cgroup.as_ref().zip(self.fixed.host.cgroups.as_ref());
-        let empty = cgroup.is_none_or(|(path, cgroups)| end_cgroup(&cgroups.found(Path::new(path))));
-        if let Some(init) = &remains.init {
+        let spared = points::broken("orphans-ended");
+        let empty = spared || cgroup.is_none_or(|(path, cgroups)| end_cgroup(&cgroups.found(Path::new(path))));
+        if let Some(init) = remains.init.as_ref().filter(|_| !spared) {
             let _gone = rustix::process::pidfd_send_signal(init, Signal::KILL);
         }
         reach(Did::EndOrphan, Moment::After);
-        let gone = remains.init.as_ref().is_none_or(has_ended);
+        let gone = spared || remains.init.as_ref().is_none_or(has_ended);
         self.deadlines.cancel(remains.due.take());
         if empty && gone {
             it.remains = None;

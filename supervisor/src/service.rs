@@ -7,12 +7,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use supervisor::effects::Told;
-use supervisor::points::{Moment, reach};
+use supervisor::points::{self, Moment, reach};
 use supervisor::wire::accounts::Accounts;
 use supervisor::wire::message::{Event, Handle, Reply, ToNode};
 
 use crate::care::Care;
 use crate::deadlines::{BootTime, Deadlines};
+use crate::floor::Floor;
 use crate::in_care::{Asked, InCare};
 use crate::launch::Host;
 use crate::link::{Link, STALLED_MAX};
@@ -45,6 +46,8 @@ pub(crate) struct Fixed {
     pub(crate) accounts: Accounts,
     /// How long a program that was asked to end may take (`settings/grace`, decisions C-81).
     pub(crate) grace: Duration,
+    /// How much must be free for a new run (`settings/floor`, decisions C-84).
+    pub(crate) floor: Floor,
     /// What the host can do.
     pub(crate) host: Host,
 }
@@ -176,6 +179,11 @@ impl Service {
             .collect();
         for (event, tails) in frames {
             self.send(ToNode::Event(event), tails);
+        }
+        if points::broken("kept-until-noted")
+            && let Some(it) = self.runs.get_mut(&handle)
+        {
+            it.events.clear();
         }
     }
 

@@ -6,7 +6,7 @@ use ocx::engine::message;
 use ocx::trial::accounts::{ADMIN, NODE};
 use ocx::trial::{Asked, Entry};
 use serde_json::{Value, json};
-use supervisor::points::{Point, Program};
+use supervisor::points::{Moment, Point, Program};
 
 use crate::cases::Scenario;
 use crate::frozen::Disk;
@@ -45,14 +45,17 @@ struct Case<'a> {
     token: String,
     scenario: Scenario,
     death: Death,
+    /// The `ended` that was durable as the death came: no other can be posted any more.
+    firm: Option<String>,
 }
 
 /// Runs one case; what is wrong, in words.
 pub(crate) fn run(host: &mut Host, point: Point, scenario: Scenario, death: Death) -> Result<(), String> {
     let token = host.token();
-    let mut case = Case { host, token, scenario, death };
+    let mut case = Case { host, token, scenario, death, firm: None };
     let asked = case.ask(&point.to_string());
     case.host.wait_fired()?;
+    case.firm = case.durable_ended(&asked, point);
     case.die(point.program);
     case.host.let_go(&case.token);
     if matches!(scenario, Scenario::Stopped | Scenario::Misplaced) {
@@ -143,6 +146,18 @@ impl Case<'_> {
         asked
     }
 
+    /// The text of `ended` in the run's state file, if nothing can take it away any more.
+    fn durable_ended(&self, asked: &Asked, point: Point) -> Option<String> {
+        // Renamed is not lasting; and a node that goes on while the supervisor stands still may be just there.
+        let lasting = point.program == Program::Node && point.moment != Moment::Renamed;
+        if matches!(self.death, Death::Host(_)) && !lasting {
+            return None;
+        }
+        let text = std::fs::read(self.host.state(&format!("{}.state", asked.run))).ok()?;
+        let record: Value = serde_json::from_slice(&text).ok()?;
+        record["ended"].as_str().map(str::to_owned)
+    }
+
     fn die(&mut self, reached: Program) {
         match self.death {
             Death::Node => {
@@ -170,8 +185,16 @@ impl Case<'_> {
         let deadline = Instant::now() + SOON;
         let wrong = |host: &Host, what: &str| format!("{what}\n{}", host.log());
         let mut ended = None;
+        let mut looked = None;
         loop {
-            let thread = self.host.trial.thread(asked).map_err(|why| why.to_string())?;
+            // All of the repository is read for it: only when there is something new.
+            let now = self.host.server_changed();
+            let thread = if ended.is_none() && looked != Some(now) {
+                looked = Some(now);
+                self.host.trial.thread(asked).map_err(|why| why.to_string())?
+            } else {
+                Vec::new()
+            };
             if ended.is_none()
                 && let Some(entry) = thread.iter().find(|entry| entry.kind == "ended")
             {
@@ -213,6 +236,10 @@ impl Case<'_> {
         let posts: Vec<&str> =
             thread.iter().skip(1).filter(|it| it.from == NODE.login).map(|it| it.kind.as_str()).collect();
         let launches = self.host.launches(&self.token);
+        if let Some(firm) = &self.firm {
+            let posted = thread.iter().find(|it| it.kind == "ended").map(|it| it.text.trim());
+            must(posted == Some(firm.trim()), format!("2.13: {firm:?} was durable, and {posted:?} is posted"));
+        }
         let outcome = ended["outcome"].as_str().unwrap_or("none").to_owned();
         let kept = std::fs::read_to_string(self.host.care("launched")).unwrap_or_default();
         let lines = kept.lines().filter(|line| line.starts_with(&asked.run)).count();

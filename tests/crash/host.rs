@@ -18,9 +18,26 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// Runs of one host before it gives way to a new one.
+const RUNS_MAX: u32 = 25;
+
 /// Waits of the programs, shorter here than where they serve: an unknown post is judged after so many milliseconds
 /// instead of 60 s, and the chat is waited on so long instead of 75 s. The true ones are in `posting.rs`, tested there.
 const WAITS: &str = "unknown 1500\nchat 1000\n";
+
+/// Puts a directory, with all that is in it, on a file system of its own.
+fn put_on_disk(directory: &std::path::Path, options: &str) {
+    use std::ffi::CString;
+    let aside = directory.with_extension("aside");
+    fs::rename(directory, &aside).unwrap();
+    fs::create_dir(directory).unwrap();
+    let options = CString::new(options).unwrap();
+    rustix::mount::mount("tmpfs", directory, "tmpfs", rustix::mount::MountFlags::empty(), options.as_c_str()).unwrap();
+    let copied =
+        std::process::Command::new("cp").arg("-a").arg(format!("{}/.", aside.display())).arg(directory).status();
+    assert!(copied.unwrap().success());
+    fs::remove_dir_all(aside).unwrap();
+}
 
 pub(crate) struct Host {
     pub(crate) trial: Trial,
@@ -33,8 +50,20 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(broken: &str) -> Self {
+        Self::made(broken, None)
+    }
+
+    /// One whose `ROOT` is a file system of 64 MiB.
+    pub(crate) fn on_small_disk() -> Self {
+        Self::made("", Some("size=64m,mode=0711"))
+    }
+
+    fn made(broken: &str, disk: Option<&str>) -> Self {
         let setup = Setup { programs: Some(crate::programs().to_owned()), ..Setup::default() };
         let mut trial = Trial::make(&setup, Interrupt::default()).unwrap_or_else(|why| panic!("{why}"));
+        if let Some(disk) = disk {
+            put_on_disk(&trial.layout().root(), disk);
+        }
         let accounts = trial.layout().accounts();
         let make = |path: PathBuf, owner: supervisor::wire::accounts::Account| {
             fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
@@ -214,6 +243,34 @@ impl Host {
             String::from_utf8_lossy(&line).contains(token)
         };
         ours.into_iter().filter(has).map(|it| it.pid).collect()
+    }
+
+    /// Bytes free on `ROOT`'s file system.
+    pub(crate) fn free(&self) -> usize {
+        let about = rustix::fs::statvfs(self.trial.layout().root()).unwrap();
+        usize::try_from(about.f_bavail * about.f_frsize).unwrap()
+    }
+
+    /// Kills the node and does this before there is another.
+    pub(crate) fn stop_node_and(&self, then: impl FnOnce()) {
+        let supervisor = self.trial.supervisor().unwrap();
+        let pid = Pid::from_raw(supervisor.pid).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        self.kill_node();
+        then();
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+
+    /// When something was last written in the server's repository.
+    pub(crate) fn server_changed(&self) -> (i64, i64, u64) {
+        use std::os::unix::fs::MetadataExt as _;
+        let about = fs::metadata(self.trial.layout().repository()).unwrap();
+        (about.mtime(), about.mtime_nsec(), about.size())
+    }
+
+    /// Whether it has had so many runs that its history makes every start slow.
+    pub(crate) const fn is_old(&self) -> bool {
+        self.asked >= RUNS_MAX
     }
 
     /// How often the run of this token ran.

@@ -15,8 +15,11 @@
 
 mod case;
 mod cases;
+mod controls;
 mod frozen;
+mod full;
 mod host;
+mod records;
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -61,11 +64,24 @@ fn main() -> ExitCode {
                 let mut host = waiting.unwrap_or_else(|| Host::new(""));
                 case::run(&mut host, point, scenario, death)?;
                 // One that failed is taken away, and the next case has another.
-                pool.lock().unwrap().push(host);
+                if host.is_old() {
+                    host.stop()?;
+                } else {
+                    pool.lock().unwrap().push(host);
+                }
                 Ok(())
             });
             trials.push(trial.with_ignored_flag(missing.is_some()));
         }
+    }
+    let others: Vec<(&str, fn())> = [controls::TESTS, records::TESTS, full::TESTS].concat();
+    for (name, test) in others {
+        let name = missing.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
+        let trial = Trial::test(name, move || {
+            test();
+            Ok(())
+        });
+        trials.push(trial.with_ignored_flag(missing.is_some()));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     let mut left = Vec::new();
