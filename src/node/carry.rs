@@ -85,7 +85,7 @@ impl Lane {
                 self.post(hash, Post::Ended, ended);
             }
             Do::SaveDone => {
-                if let Some(mut plan) = self.store.plan(hash).map_err(|error| format!("the plan: {error}"))? {
+                if let Some(mut plan) = self.plan_of(hash) {
                     plan.ended = self.runs.get(hash).and_then(|run| run.ended_hash.clone());
                     self.store.save_plan(hash, &plan).map_err(|error| format!("the plan: {error}"))?;
                 }
@@ -259,9 +259,16 @@ impl Lane {
         }
     }
 
+    /// The plan of a run. One that cannot be read holds up nothing: what it would have published is not, and that is said.
+    fn plan_of(&self, hash: &str) -> Option<Plan> {
+        self.store.plan(hash).unwrap_or_else(|error| {
+            self.say(hash, &format!("its plan cannot be read, so its kept log is not posted: {error}"));
+            None
+        })
+    }
+
     fn publish(&mut self, hash: &str) -> Result<Option<Event>, String> {
-        let plan = self.store.plan(hash).map_err(|error| format!("the plan: {error}"))?;
-        let Some(plan) = plan else { return Ok(Some(Event::Published)) };
+        let Some(plan) = self.plan_of(hash) else { return Ok(Some(Event::Published)) };
         let settled = plan.done.iter().any(|it| it == LOGS) || plan.failed.iter().any(|(it, _)| it == LOGS);
         match plan.logs {
             Some(text) if !settled => {

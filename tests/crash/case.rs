@@ -57,7 +57,10 @@ pub(crate) fn run(host: &mut Host, point: Point, scenario: Scenario, death: Deat
     case.host.wait_fired()?;
     case.firm = case.durable_ended(&asked, point);
     case.die(point.program);
-    case.host.let_go(&case.token);
+    // What an orphan's death is owed to is the supervisor, not its own end.
+    if scenario != Scenario::Orphaned {
+        case.host.let_go(&case.token);
+    }
     if matches!(scenario, Scenario::Stopped | Scenario::Misplaced) {
         case.host.stop_run(&asked);
     }

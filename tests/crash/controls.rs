@@ -55,7 +55,7 @@ fn no_fsync() {
 }
 
 fn not_ended() {
-    missed("orphans-ended", point(Told::Launched, Moment::After), Scenario::Plain, Death::Supervisor, "live");
+    missed("orphans-ended", point(Did::EndOrphan, Moment::After), Scenario::Orphaned, Death::Node, "live");
 }
 
 fn taken_again() {
