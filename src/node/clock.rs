@@ -1,9 +1,32 @@
 //! Times in posts and logs: UTC, RFC 3339; nothing is ordered by them (decisions C-119).
 
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// Now, to the second.
 #[must_use]
 pub fn utc_now() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+    utc(SystemTime::now())
+}
+
+/// Now, to the millisecond.
+#[must_use]
+pub fn utc_now_exact() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+/// A time, to the second.
+#[must_use]
+pub fn utc(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+/// When a moment of this process was or will be, to the second.
+#[must_use]
+pub fn utc_of(at: Instant) -> String {
+    let (now, wall) = (Instant::now(), SystemTime::now());
+    let then = match at.checked_duration_since(now) {
+        Some(ahead) => wall.checked_add(ahead),
+        None => wall.checked_sub(now.saturating_duration_since(at)),
+    };
+    utc(then.unwrap_or(wall))
 }

@@ -12,12 +12,14 @@ use supervisor::wire::message::Event as SupervisorEvent;
 use supervisor::wire::plan::KEEP_BYTES_MAX;
 
 use super::care::Registry;
+use super::journal::Journal;
 use super::known::Known;
 use super::link::{Answer, Link, Told};
 use super::listener::{Round, Watched};
 use super::log::{Log, say, short};
 use super::poster::{Act, Done, Job, Post};
 use super::posting::Outcome;
+use super::present::Shown;
 use super::store::Store;
 use super::tending::{Over, Tails, Tending};
 use crate::engine::advance::advance;
@@ -34,14 +36,23 @@ const IDLE_WAIT: Duration = Duration::from_secs(3600);
 pub enum Input {
     /// A completed pull.
     Round(Round),
-    /// A round failed; the log says why.
-    Unheard,
+    /// A round failed, and why.
+    Unheard(String),
     /// The supervisor's answer to an effect asked for a run.
     Answered(String, Do, Answer),
     /// An event of the supervisor about a run.
     Told(String, Told),
     /// What became of a post.
     Posted(Done),
+}
+
+/// How the server was heard last, for people.
+#[derive(Debug, Default)]
+pub struct Ear {
+    /// When the last whole pull was told.
+    pub(super) pulled: Option<Instant>,
+    /// Since when it fails, and why.
+    pub(super) trouble: Option<(Instant, String)>,
 }
 
 /// What a lane works with.
@@ -65,6 +76,12 @@ pub struct Lane {
     pub store: Store,
     /// The node's log.
     pub log: Arc<Log>,
+    /// The runs' own logs.
+    pub journal: Journal,
+    /// What people are shown of the lane.
+    pub shown: Shown,
+    /// How the server was heard last.
+    pub ear: Ear,
     /// The lane's own input, for those who answer it.
     pub me: Sender<Input>,
     /// The voice.
@@ -90,13 +107,20 @@ impl Lane {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.tick(Instant::now());
+            self.show();
         }
     }
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Round(round) => self.round(round),
-            Input::Unheard => {}
+            Input::Round(round) => {
+                self.ear = Ear { pulled: Some(Instant::now()), trouble: None };
+                self.round(round);
+            }
+            Input::Unheard(why) => {
+                let since = self.ear.trouble.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+                self.ear.trouble = Some((since, why));
+            }
             Input::Answered(run, asked, answer) => {
                 reach(asked, Moment::Answered);
                 if let Some(event) = self.answered(&run, asked, &answer) {
@@ -299,6 +323,10 @@ impl Lane {
             let Some(run) = self.runs.get_mut(hash) else { return };
             match advance(run.state, event) {
                 Ok(step) => {
+                    if step.to != run.state {
+                        run.since = Instant::now();
+                        self.journal.step(hash, event, step.to);
+                    }
                     run.state = step.to;
                     if !step.effects.is_empty() {
                         run.todo = step.effects.iter().copied().collect();
@@ -324,6 +352,7 @@ impl Lane {
                     reach(effect, Moment::After);
                     let run = self.runs.get_mut(hash)?;
                     run.todo.pop_front();
+                    run.trouble = None;
                     if event.is_some() {
                         return event;
                     }
@@ -331,6 +360,8 @@ impl Lane {
                 Err(why) => {
                     let run = self.runs.get_mut(hash)?;
                     run.again_at = Some(Instant::now() + EFFECT_WAIT);
+                    let since = run.trouble.take().map_or_else(Instant::now, |(since, _)| since);
+                    run.trouble = Some((since, why.clone()));
                     self.say(
                         hash,
                         &format!("{effect}: {why}; waiting {} s before it is tried again", EFFECT_WAIT.as_secs()),
@@ -344,7 +375,7 @@ impl Lane {
     fn next_deadline(&self) -> Option<Instant> {
         let posts = self.runs.values().flat_map(|run| run.posts.values()).filter_map(super::posting::Posting::next);
         let again = self.runs.values().filter_map(|run| run.again_at);
-        posts.chain(again).chain(self.known.next_reply()).min()
+        posts.chain(again).chain(self.known.next_reply()).chain(self.shown.due()).min()
     }
 
     /// What is due: effects that failed, and posts to be sent.
@@ -376,7 +407,7 @@ impl Lane {
     /// One line about a run, for the log.
     pub(super) fn say(&self, hash: &str, what: &str) {
         say(&format!("run {}: {what}", short(hash)));
-        self.log.event(&self.name, "run", json!({ "run": hash, "what": what }));
+        self.journal.say(hash, what);
     }
 
     pub(super) fn say_lane(&self, what: &str) {
@@ -389,7 +420,7 @@ fn hand_over(voice: &Sender<Job>, run: &str, post: Post, place: crate::fossil::P
     drop(voice.send(Job { run: run.to_owned(), post, answers: run.to_owned(), place, text, act }));
 }
 
-fn word(post: Post) -> &'static str {
+pub(super) fn word(post: Post) -> &'static str {
     match post {
         Post::Started => "started",
         Post::Ended => "ended",

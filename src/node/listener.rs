@@ -129,7 +129,7 @@ impl Listener {
                 Err((event, why)) => {
                     say(&format!("lane {}: {why}; trying again in {} s", self.lane, wait.as_secs()));
                     self.log.event(&self.lane, event, json!({ "why": why }));
-                    if self.to_lane.send(Input::Unheard).is_err() {
+                    if self.to_lane.send(Input::Unheard(why)).is_err() {
                         return;
                     }
                     std::thread::sleep(wait);

@@ -7,6 +7,7 @@ mod carry;
 pub mod clock;
 mod decide;
 pub mod effects;
+pub mod journal;
 pub mod known;
 pub mod lane;
 pub mod link;
@@ -15,7 +16,9 @@ pub mod log;
 mod over;
 pub mod poster;
 pub mod posting;
+pub mod present;
 pub mod serve;
+mod showing;
 pub mod store;
 mod tending;
 
@@ -27,8 +30,10 @@ use supervisor::wire::LINK_VERSION;
 use supervisor::wire::message::{Reply, Request};
 
 use self::care::Registry;
+use self::journal::Journal;
 use self::link::{HELLO_WAIT, Link};
 use self::log::{Log, say};
+use self::present::Board;
 use self::store::Store;
 
 /// Runs the protocol process; `args` are the words after `node`.
@@ -67,15 +72,19 @@ fn run(root: &std::path::Path) -> Result<(), String> {
     };
     let state = root.join("state");
     let store = Store::open(&state).map_err(|error| format!("{}: {error}", state.display()))?;
+    let board = Board::open(&state).map_err(|error| format!("{}: {error}", state.display()))?;
     let log = Arc::new(Log::open(&state));
     let welcome = link.ask_and_wait(Request::Hello { version: LINK_VERSION }, HELLO_WAIT)?;
     let Reply::Welcome { provides, in_care } = welcome.reply else {
         return Err(format!("hello was answered by {:?}", welcome.reply));
     };
     log.event("node", "start", serde_json::json!({ "kernel": provides.kernel, "projects": provides.projects }));
+    board.node(&provides);
     say(&format!("node: {} projects, {in_care} runs in care", provides.projects.len()));
+    let journal = Journal::new(&state);
+    let shared = serve::Shared { link, registry, store, log, board, journal };
     for project in &provides.projects {
-        serve::lane(project, root, &provides, &link, &registry, &store, &log)?;
+        serve::lane(project, root, &provides, &shared)?;
     }
     // The end of the link is the end of the supervisor, or its word that this process broke the boundary.
     match reader.join() {

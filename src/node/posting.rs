@@ -31,6 +31,21 @@ pub struct Posting {
     pub text: String,
     standing: Standing,
     wait: Duration,
+    begun: Instant,
+    trouble: Option<(Instant, String)>,
+}
+
+/// What a post waits for, for people.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Waiting<'a> {
+    /// Whether the server may have it already: it is looked for, not sent.
+    pub unknown: bool,
+    /// Since when: the first attempt that failed; else when it was to be posted.
+    pub since: Instant,
+    /// Why the last attempt failed, if one has.
+    pub why: Option<&'a str>,
+    /// When it is sent again, if that is known.
+    pub again: Option<Instant>,
 }
 
 /// What a fate means for the run.
@@ -48,13 +63,13 @@ impl Posting {
     /// A post never attempted.
     #[must_use]
     pub fn new(text: String, now: Instant) -> Self {
-        Self { text, standing: Standing::Send(now), wait: AGAIN_WAIT.0 }
+        Self { text, standing: Standing::Send(now), wait: AGAIN_WAIT.0, begun: now, trouble: None }
     }
 
     /// A post that a process before this one may have attempted: it is looked for before it is sent.
     #[must_use]
     pub fn perhaps_sent(text: String, now: Instant) -> Self {
-        Self { text, standing: Standing::Unknown(now), wait: AGAIN_WAIT.0 }
+        Self { text, standing: Standing::Unknown(now), wait: AGAIN_WAIT.0, begun: now, trouble: None }
     }
 
     /// What is to be handed to the voice now, if anything.
@@ -74,6 +89,21 @@ impl Posting {
             Standing::Send(at) => Some(at),
             Standing::Sending | Standing::Looking { .. } | Standing::Unknown(_) => None,
         }
+    }
+
+    /// What it waits for.
+    #[must_use]
+    pub fn waits(&self) -> Waiting<'_> {
+        let (unknown, again) = match self.standing {
+            Standing::Send(at) => (false, Some(at)),
+            Standing::Sending => (false, None),
+            Standing::Looking { .. } | Standing::Unknown(_) => (true, None),
+        };
+        let (since, why) = match &self.trouble {
+            Some((since, why)) => (*since, Some(why.as_str())),
+            None => (self.begun, None),
+        };
+        Waiting { unknown, since, why, again: again.filter(|_| why.is_some()) }
     }
 
     /// A pull was completed whose number was asked at `asked_at`: the server is there, so what waits is sent at once,
@@ -99,6 +129,10 @@ impl Posting {
             Standing::Looking { conclusive, since } => (conclusive, since),
             Standing::Sending | Standing::Send(_) | Standing::Unknown(_) => (false, at),
         };
+        if let Fate::Never(why) | Fate::Later(why) | Fate::Unknown(why) = &fate {
+            let since = self.trouble.as_ref().map_or(at, |(since, _)| *since);
+            self.trouble = Some((since, why.clone()));
+        }
         match fate {
             Fate::Stored(hash) => Outcome::Confirmed(hash),
             Fate::Never(why) => {
@@ -163,6 +197,23 @@ mod tests {
         assert_eq!(post.completed(now + 61 * S, now + 62 * S), Some(Act::Look));
         assert!(matches!(post.fate(Fate::Absent, now + 62 * S), Outcome::Waiting(_)));
         assert_eq!(post.due(now + 62 * S), Some(Act::Send));
+    }
+
+    /// C-107: what a post waits for can be shown, since its first failure.
+    #[test]
+    fn what_a_post_waits_for_is_told_since_when_and_until_when() {
+        let now = Instant::now();
+        let mut post = Posting::new("text".into(), now);
+        assert_eq!(post.waits(), Waiting { unknown: false, since: now, why: None, again: None });
+        for (n, why) in [(0, "refused"), (1, "503")] {
+            post.due(now + n * S);
+            post.fate(Fate::Later(why.into()), now + n * S);
+        }
+        let again = Some(now + 3 * S);
+        assert_eq!(post.waits(), Waiting { unknown: false, since: now, why: Some("503"), again });
+        post.due(now + 3 * S);
+        post.fate(Fate::Unknown("no answer".into()), now + 4 * S);
+        assert_eq!(post.waits(), Waiting { unknown: true, since: now, why: Some("no answer"), again: None });
     }
 
     #[test]

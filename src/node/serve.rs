@@ -12,12 +12,15 @@ use supervisor::wire::message::{Reply, Request};
 use supervisor::wire::plan::Provides;
 
 use super::care::Registry;
+use super::clock::utc_now;
+use super::journal::Journal;
 use super::known::Known;
-use super::lane::Lane;
+use super::lane::{Ear, Lane};
 use super::link::{HELLO_WAIT, Link};
 use super::listener::{Listener, Watched};
 use super::log::{Log, say};
 use super::poster::Poster;
+use super::present::{Board, LaneNow, Shown, Trouble};
 use super::store::Store;
 use crate::engine::check::Host;
 use crate::fossil::{CloneFile, Program, Session};
@@ -36,6 +39,23 @@ struct Passwords {
     password: String,
 }
 
+/// What all lanes work with.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// The way to the supervisor.
+    pub link: Arc<Link>,
+    /// What is in care.
+    pub registry: Arc<Registry>,
+    /// Durable state.
+    pub store: Store,
+    /// The node's log.
+    pub log: Arc<Log>,
+    /// Where people are shown what lanes do.
+    pub board: Board,
+    /// The runs' own logs.
+    pub journal: Journal,
+}
+
 /// Starts the lane of one project in threads of its own.
 ///
 /// # Errors
@@ -44,14 +64,15 @@ pub fn lane(
     project: &str,
     root: &Path,
     provides: &Provides,
-    link: &Arc<Link>,
-    registry: &Arc<Registry>,
-    store: &Store,
-    log: &Arc<Log>,
+    shared: &Shared,
 ) -> Result<(), String> {
-    let answer = link.ask_and_wait(Request::Credential { project: project.to_owned() }, HELLO_WAIT)?;
+    let not_served = |why: String, about: LaneNow| {
+        say(&format!("lane {project}: {why}; it is not served"));
+        shared.board.lane(&LaneNow { project: project.to_owned(), not_served: Some(why), ..about });
+    };
+    let answer = shared.link.ask_and_wait(Request::Credential { project: project.to_owned() }, HELLO_WAIT)?;
     let (Reply::Descriptor, Some(fd)) = (&answer.reply, answer.descriptors.into_iter().next()) else {
-        say(&format!("lane {project}: its passwords file is not to be had: {:?}; it is not served", answer.reply));
+        not_served(format!("its passwords file is not to be had: {:?}", answer.reply), LaneNow::default());
         return Ok(());
     };
     // Sealed, and read from its start: the offset is shared with the supervisor, which left it at the end.
@@ -60,36 +81,50 @@ pub fn lane(
     let passwords: Passwords = match parsed {
         Ok(passwords) => passwords,
         Err(why) => {
-            say(&format!("lane {project}: its passwords file: {why}; it is not served"));
+            not_served(format!("its passwords file: {why}"), LaneNow::default());
             return Ok(());
         }
     };
+    let mut now = LaneNow {
+        project: project.to_owned(),
+        server: passwords.server.clone(),
+        user: passwords.user.clone(),
+        ..LaneNow::default()
+    };
     let Some(fossil) = Program::find() else {
-        say(&format!("lane {project}: the program fossil is not installed: apt-get install fossil; it is not served"));
+        not_served("the program fossil is not installed: apt-get install fossil".to_owned(), now);
         return Ok(());
     };
     let program = Program::new(&fossil, &root.join("state"), &passwords.user);
     let file = root.join("clones").join(format!("{project}.fossil"));
     let (project, provides) = (project.to_owned(), provides.clone());
-    let (link, registry, store, log) = (link.clone(), registry.clone(), store.clone(), log.clone());
+    let Shared { link, registry, store, log, board, journal } = shared.clone();
     std::thread::spawn(move || {
         let session = match Session::new(&passwords.server, &passwords.user, &passwords.password) {
             Ok(session) => Arc::new(session),
             Err(error) => {
                 say(&format!("lane {project}: {error}; it is not served"));
+                now.not_served = Some(error.to_string());
+                board.lane(&now);
                 return;
             }
         };
+        board.lane(&now);
         let server_code = loop {
             match clone_of(&program, &passwords, &file) {
                 Ok(code) => break code,
                 Err(why) => {
                     say(&format!("lane {project}: {why}; trying again in {} s", CLONE_WAIT.as_secs()));
                     log.event(&project, "end", json!({ "why": why }));
+                    let since = now.trouble.take().map_or_else(utc_now, |it| it.since);
+                    now.trouble = Some(Trouble { since, why });
+                    board.lane(&now);
                     std::thread::sleep(CLONE_WAIT);
                 }
             }
         };
+        now.trouble = None;
+        now.clone = Some(server_code.clone());
         say(&format!("lane {project}: serving clone {server_code} as {}", passwords.user));
         let release = Path::new(&provides.release).file_name().map_or_else(String::new, |it| it.display().to_string());
         // V2-2.13-07: a convenience; nothing is decided from it.
@@ -137,6 +172,9 @@ pub fn lane(
             registry,
             store,
             log,
+            journal,
+            shown: Shown::new(board, now),
+            ear: Ear::default(),
             me,
             voice,
             watched,

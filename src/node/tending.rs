@@ -34,6 +34,8 @@ pub(super) struct Tending {
     /// The message, its place and its receipt.
     pub(super) seen: Seen,
     pub(super) state: State,
+    /// Since when, for people.
+    pub(super) since: Instant,
     /// Whether a process before this one may have posted what is to be posted next.
     pub(super) perhaps_posted: bool,
     pub(super) handle: Option<Handle>,
@@ -58,6 +60,8 @@ pub(super) struct Tending {
     /// Effects still to be carried out, and when to try the first again.
     pub(super) todo: VecDeque<Do>,
     pub(super) again_at: Option<Instant>,
+    /// Since when the first of them fails, and why, for people.
+    pub(super) trouble: Option<(Instant, String)>,
     /// Why the last decision was to wait.
     pub(super) why_waiting: Option<&'static str>,
 }
@@ -67,6 +71,7 @@ impl Tending {
         Self {
             seen,
             state: State::Unseen,
+            since: Instant::now(),
             perhaps_posted,
             handle: None,
             accepted: None,
@@ -80,6 +85,7 @@ impl Tending {
             posts: BTreeMap::new(),
             todo: VecDeque::new(),
             again_at: None,
+            trouble: None,
             why_waiting: None,
         }
     }
