@@ -245,8 +245,11 @@ impl Lane {
         // A stop that came while `started` was unknown: the one way here without an end decided (2.13).
         let ended = run.ended.get_or_insert_with(|| Ended::new(How::Stopped));
         let record = Record::Ending { ended: report::ended(&id, ended), at: super::clock::utc_now() };
+        let how = ended.how.clone();
         run.perhaps_posted = false;
-        self.save(hash, &record)
+        self.save(hash, &record)?;
+        self.journal.ended(hash, &how);
+        Ok(())
     }
 
     /// Tells the supervisor that what it told is durable here, and lets the tails go.

@@ -63,7 +63,8 @@ impl Lane {
                 if state == State::Settled {
                     return;
                 }
-                self.say(hash, &format!("adopted, {state}"));
+                self.journal.adopted(hash, state);
+                super::log::say(&format!("run {}: adopted, {state}", super::log::short(hash)));
                 if matches!(state, State::Starting | State::Launching) && !self.accept_again(hash) {
                     self.set_state(hash, State::Unseen);
                     self.lost(hash, Some("the run could not be decided again"), care);

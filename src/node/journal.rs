@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::report::How;
 use crate::protocol::life::{Event, State};
 
 /// Size past which words are no longer added to a run's log, in bytes: a server that is away for a month says the same
@@ -38,6 +39,15 @@ pub enum Entry {
         /// The state after it.
         state: String,
     },
+    /// What `ended` is to say, once that is durable.
+    Ended {
+        /// The outcome.
+        outcome: String,
+        /// Its exit code.
+        exit: Option<u8>,
+        /// Its note.
+        note: Option<String>,
+    },
     /// Words, a failure whole among them.
     Said(String),
 }
@@ -59,6 +69,23 @@ impl Journal {
     pub fn step(&self, run: &str, on: Event, state: State) {
         let entry = Entry::Step { on: on.word().to_owned(), state: state.word().to_owned() };
         self.add(run, entry, JOURNAL_BYTES_MAX);
+    }
+
+    /// Adds that a run was met again and goes on in this state.
+    pub fn adopted(&self, run: &str, state: State) {
+        let entry = Entry::Step { on: "adopted".to_owned(), state: state.word().to_owned() };
+        self.add(run, entry, JOURNAL_BYTES_MAX);
+    }
+
+    /// Adds how the run ended.
+    pub fn ended(&self, run: &str, how: &How) {
+        let (exit, note) = match how {
+            How::Exited { exit } => (Some(*exit), None),
+            How::Refused { note } | How::Budget { note } | How::Lost { note } => (None, Some(note.as_str())),
+            How::Stopped => (None, None),
+        };
+        let note = note.map(|it| start(it, TEXT_BYTES_MAX).to_owned());
+        self.add(run, Entry::Ended { outcome: how.outcome().word().to_owned(), exit, note }, JOURNAL_BYTES_MAX);
     }
 
     /// Adds words.

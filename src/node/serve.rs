@@ -60,12 +60,7 @@ pub struct Shared {
 ///
 /// # Errors
 /// When the supervisor cannot be asked. A fault of the project's own is logged, and the other lanes go on.
-pub fn lane(
-    project: &str,
-    root: &Path,
-    provides: &Provides,
-    shared: &Shared,
-) -> Result<(), String> {
+pub fn lane(project: &str, root: &Path, provides: &Provides, shared: &Shared) -> Result<(), String> {
     let not_served = |why: String, about: LaneNow| {
         say(&format!("lane {project}: {why}; it is not served"));
         shared.board.lane(&LaneNow { project: project.to_owned(), not_served: Some(why), ..about });

@@ -16,12 +16,7 @@ impl Lane {
     }
 }
 
-fn lane_now(
-    last: &LaneNow,
-    ear: &Ear,
-    serves: bool,
-    runs: &std::collections::BTreeMap<String, Tending>,
-) -> LaneNow {
+fn lane_now(last: &LaneNow, ear: &Ear, serves: bool, runs: &std::collections::BTreeMap<String, Tending>) -> LaneNow {
     let mut unsettled: Vec<(&String, &Tending)> = runs.iter().filter(|(_, it)| it.state != State::Settled).collect();
     unsettled.sort_by_key(|(_, it)| (it.seen.receipt.receipt, it.seen.receipt.row));
     LaneNow {

@@ -43,7 +43,18 @@ fn argument(key: &Key) -> Arg {
         Form::Flag => arg.long(key.name).action(ArgAction::SetTrue),
         Form::Path => arg.long(key.name).value_name("DIR").value_parser(ValueParser::path_buf()),
         Form::Port => arg.long(key.name).value_name("PORT").value_parser(clap::value_parser!(u16).range(1..)),
+        Form::Run => arg.value_name("RUN").value_parser(run),
         Form::Command => arg.last(true).num_args(1..).value_name("COMMAND"),
+    }
+}
+
+/// A run's hash, or enough of its beginning.
+fn run(word: &str) -> Result<String, String> {
+    let hex = word.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if hex && (10..=64).contains(&word.len()) {
+        Ok(word.to_owned())
+    } else {
+        Err("a run is named by its hash, or by the first ten digits or more of it: 0 to 9 and a to f".to_owned())
     }
 }
 
@@ -62,6 +73,12 @@ impl Said<'_> {
     #[must_use]
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.0.get_one::<PathBuf>(name).cloned()
+    }
+
+    /// A run's hash or the beginning of one, if given.
+    #[must_use]
+    pub fn run(&self, name: &str) -> Option<&str> {
+        self.0.get_one::<String>(name).map(String::as_str)
     }
 
     /// A port, if given.
@@ -89,6 +106,10 @@ mod tests {
         assert!(command().try_get_matches_from(["ocx", "nosuch"]).is_err());
         assert!(command().try_get_matches_from(["ocx", "try", "id"]).is_err());
         assert!(command().try_get_matches_from(["ocx", "try", "--port", "65536"]).is_err());
+        for run in ["3f2a91c07", "3F2A91C07B", "3f2a91c07x", "../../etc/p", &"a".repeat(65)] {
+            assert!(command().try_get_matches_from(["ocx", "status", run]).is_err(), "{run}");
+        }
+        assert!(command().try_get_matches_from(["ocx", "status", "3f2a91c07b"]).is_ok());
     }
 
     #[test]

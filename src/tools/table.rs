@@ -9,6 +9,8 @@ pub enum Form {
     Path,
     /// A TCP port.
     Port,
+    /// A run: its hash, or its first ten digits or more (R-T-03).
+    Run,
     /// Everything after `--`: a program and its arguments.
     Command,
 }
@@ -29,6 +31,8 @@ pub struct Key {
 pub enum Who {
     /// Root on this host.
     Root,
+    /// Anyone on this host; who is not root is told less.
+    Anyone,
     /// The supervisor, which starts it with descriptors nobody else has.
     Supervisor,
     /// Fossil, as an extension; who may ask is decided by the caller's letters on the server.
@@ -95,6 +99,36 @@ Examples:
             Key { name: "command", form: Form::Command, does: "The program the run starts, and its arguments" },
         ],
         who: Who::Root,
+        mcp: false,
+        shown: true,
+    },
+    Tool {
+        name: "status",
+        does: "Say how this host's service is, what each run does, where it waits and for what",
+        teaches: "\
+Without RUN: the supervisor and the node, what they enforce, each clone with its last pull, and every run that is not \
+settled, then the last ones that are. With RUN: all about one run, with the time of every step of its life.
+
+It only reads files below ROOT and /proc, and asks nobody, so it answers also while the supervisor or the node is down, \
+and says so. What a run does is read from the supervisor's records (ROOT/care) and the node's (ROOT/state), which only \
+root may read; anyone else is told about the host alone.
+
+A time such as `4 min` is how long ago. A run waits for nothing but what its lines say: `waits for the server ..., since \
+..., because ...`. A process that KILL does not end is named with its state and the kernel's function it sleeps in; the \
+run is answered once it is gone (nothing but the kernel can end it).
+
+Exit codes: 0 told, however the service is; 1 ROOT cannot be read, or holds no such run; 2 wrong usage.
+
+Examples:
+  ocx status
+  ocx status 3f2a91c07b
+  ocx status --json | jq .result.runs",
+        keys: &[
+            Key { name: "root", form: Form::Path, does: "The service's directory [default: /var/lib/ocx]" },
+            Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" },
+            Key { name: "run", form: Form::Run, does: "One run: its hash, or the first ten digits or more" },
+        ],
+        who: Who::Anyone,
         mcp: false,
         shown: true,
     },

@@ -11,6 +11,7 @@ mod crashes;
 mod ending;
 mod refusing;
 mod running;
+mod status;
 mod system;
 
 #[path = "../support/mod.rs"]
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let missing = support::missing();
     let tests: Vec<(&str, fn())> =
-        [running::TESTS, ending::TESTS, refusing::TESTS, crashes::TESTS, breaking::TESTS].concat();
+        [running::TESTS, ending::TESTS, refusing::TESTS, crashes::TESTS, breaking::TESTS, status::TESTS].concat();
     let (name, test) = refusing::WITHOUT_NAMESPACES;
     // It changes a setting of the whole host.
     let off = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").is_ok_and(|it| it.trim() == "0");
