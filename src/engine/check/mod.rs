@@ -210,6 +210,6 @@ mod tests {
             "process": {"user": "builder", "command": ["true"]}});
         let what = content.as_object().and_then(|content| not_provided(&read::run(content).ok()?, content));
         let what = what.unwrap_or_default();
-        assert!(what.contains("workspace[19] (step files), and 6 more"), "{what}");
+        assert!(what.contains("workspace[19] (step files), and 5 more"), "{what}");
     }
 }

@@ -166,7 +166,7 @@ fn more(root: &Root, facts: &mut RunFacts, timeline: bool, unread: &mut Unread) 
     });
     // Its log is written at each step, with the exact time; what its lane shows may be a moment older. Not so with a log
     // that has reached its bound, or was lost.
-    let shown = facts.since.as_deref().filter(|_| facts.state.is_some()).and_then(|at| seconds(at));
+    let shown = facts.since.as_deref().filter(|_| facts.state.is_some()).and_then(seconds);
     if let Some((state, at)) = last
         && !facts.is_settled()
         && shown.is_none_or(|shown| seconds(at).is_some_and(|logged| logged >= shown))
