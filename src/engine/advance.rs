@@ -2,7 +2,7 @@
 
 use supervisor::wire::message::Phase;
 
-use crate::protocol::life::{Do, Event, LIFE, SILENT, State};
+use crate::protocol::life::{Do, Event, LIFE, NEVER, STAYS, State};
 
 /// The answer of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,33 +13,42 @@ pub struct Step {
     pub effects: &'static [Do],
 }
 
-/// An event that its state has no row for: a fault of the node, never of a run.
+/// An event that cannot come in its state: a fault of the node, never of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfTurn {
     /// Where the run stood.
     pub from: State,
     /// What came.
     pub on: Event,
+    /// Why it cannot.
+    pub why: &'static str,
 }
 
 impl std::fmt::Display for OutOfTurn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "'{}' cannot come while {}", self.on.word(), self.from.word())
+        write!(f, "'{}' cannot come while {}: {}", self.on.word(), self.from.word(), self.why)
     }
 }
 
 /// What `on` does to a run in `from`.
 ///
 /// # Errors
-/// [`OutOfTurn`] when neither LIFE nor SILENT has the pair; nothing is to be done then.
+/// [`OutOfTurn`] for a pair of NEVER; nothing is to be done then.
 pub fn advance(from: State, on: Event) -> Result<Step, OutOfTurn> {
     if let Some(row) = LIFE.iter().find(|row| row.from == from && row.on == on) {
         return Ok(Step { to: row.to, effects: row.effects });
     }
-    if SILENT.iter().any(|(_, states, events)| states.contains(&from) && events.contains(&on)) {
-        return Ok(Step { to: from, effects: &[] });
+    if let Some(stay) = STAYS.iter().find(|it| it.states.contains(&from) && it.events.contains(&on)) {
+        return Ok(Step { to: from, effects: stay.effects });
     }
-    Err(OutOfTurn { from, on })
+    let never = NEVER.iter().find(|(_, states, events)| states.contains(&from) && events.contains(&on));
+    Err(OutOfTurn { from, on, why: never.map_or("no table has it", |(why, ..)| why) })
+}
+
+/// Whether `on` takes a run in `from` elsewhere.
+#[must_use]
+pub fn moves(from: State, on: Event) -> bool {
+    LIFE.iter().any(|row| row.from == from && row.on == on)
 }
 
 /// What the node's own durable state says of a run (decisions C-65).
@@ -119,15 +128,35 @@ pub fn resume(kept: Kept, care: Care, started_counts: bool) -> Resume {
 mod tests {
     use super::*;
 
+    /// Every event in every state is answered, exactly once: by a row, by a reason to stay, or by why it cannot be.
     #[test]
-    fn no_pair_is_answered_twice() {
+    fn every_event_in_every_state_is_answered_exactly_once() {
+        let mut faults = Vec::new();
         for &from in State::ALL {
             for &on in Event::ALL {
                 let rows = LIFE.iter().filter(|row| row.from == from && row.on == on).count();
-                let silent = SILENT.iter().filter(|(_, s, e)| s.contains(&from) && e.contains(&on)).count();
-                assert!(rows + silent <= 1, "{} on {}", from.word(), on.word());
+                let stays = STAYS.iter().filter(|it| it.states.contains(&from) && it.events.contains(&on)).count();
+                let never = NEVER.iter().filter(|(_, s, e)| s.contains(&from) && e.contains(&on)).count();
+                if rows + stays + never != 1 {
+                    faults.push(format!("{on} while {from}: {rows} rows, {stays} to stay, {never} never"));
+                }
+                assert_eq!(advance(from, on).is_err(), never == 1, "{on} while {from}");
             }
         }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+
+    /// C-102: an event of the supervisor is noted in whatever state it is told, at once or once its end is durable.
+    #[test]
+    fn what_the_supervisor_tells_is_noted_in_every_state() {
+        for &state in State::ALL {
+            for event in [Event::Exited, Event::Orphaned] {
+                let step = advance(state, event).unwrap();
+                let later = matches!(step.to, State::Logging | State::Ending) && step.to != state;
+                assert!(later || step.effects.contains(&Do::NoteEvents), "{event} while {state}");
+            }
+        }
+        assert!(advance(State::Logging, Event::LogsWritten).unwrap().effects.contains(&Do::NoteEvents));
     }
 
     #[test]
@@ -158,8 +187,14 @@ mod tests {
     /// C-100: in whatever state a run is met as in care, it may turn out to be an earlier supervisor's.
     #[test]
     fn a_run_in_hand_that_is_lost_is_answered() {
-        for state in [State::Unseen, State::Starting, State::Launching, State::Running, State::Stopping] {
-            let step = advance(state, Event::Lost).unwrap();
+        for (state, event) in [
+            (State::Unseen, Event::Lost),
+            (State::Starting, Event::Orphaned),
+            (State::Launching, Event::Orphaned),
+            (State::Running, Event::Orphaned),
+            (State::Stopping, Event::Orphaned),
+        ] {
+            let step = advance(state, event).unwrap();
             assert_eq!(step.to, State::Ending, "{}", state.word());
             assert!(step.effects.contains(&Do::PostEnded), "{}", state.word());
         }

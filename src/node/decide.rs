@@ -4,7 +4,7 @@ use supervisor::wire::message::{EventNumber, Phase};
 
 use super::lane::Lane;
 use super::store::Record;
-use crate::engine::advance::{Care, Kept, Resume, resume};
+use crate::engine::advance::{Care, Kept, Resume, moves, resume};
 use crate::engine::check::{self, CloneUser, Decision, Facts};
 use crate::engine::report::{Ended, How};
 use crate::protocol::life::{Do, Event, State};
@@ -96,15 +96,12 @@ impl Lane {
         if !run.events.contains(&event) {
             run.events.push(event);
         }
-        let in_hand = [State::Starting, State::Launching, State::Running, State::Stopping];
-        if in_hand.contains(&run.state) {
+        if moves(run.state, Event::Orphaned) {
             run.posts.clear();
             let note = format!("{ORPHANED}: {what}");
             run.ended = Some(Ended::new(How::Lost { note }));
-            self.fire(hash, Event::Lost);
-        } else {
-            self.note_events(hash);
         }
+        self.fire(hash, Event::Orphaned);
     }
 
     fn lost(&mut self, hash: &str, what: Option<&str>, care: Care) {

@@ -22,7 +22,7 @@ use super::posting::Outcome;
 use super::present::Shown;
 use super::store::Store;
 use super::tending::{Over, Tails, Tending};
-use crate::engine::advance::advance;
+use crate::engine::advance::{advance, moves};
 use crate::engine::check;
 use crate::protocol::life::{Do, Event, State};
 
@@ -205,7 +205,7 @@ impl Lane {
         let Some(run) = self.runs.get(hash) else { return };
         let counted = self.known.counted(&run.seen, &self.user);
         if let Some(ended) = counted.ended
-            && matches!(run.state, State::Unseen | State::Ending)
+            && moves(run.state, Event::EndedConfirmed)
         {
             self.say(hash, &format!("the server has its ended, {}", short(&ended)));
             // Seen there, it is never sent again, whatever becomes of an attempt still under way.
@@ -218,7 +218,7 @@ impl Lane {
         }
         if let Some(started) = counted.started
             && let Some(run) = self.runs.get_mut(hash)
-            && run.state == State::Starting
+            && moves(run.state, Event::StartedConfirmed)
             && run.posts.remove(&Post::Started).is_some()
         {
             run.started = Some(started);
@@ -265,12 +265,7 @@ impl Lane {
         });
         let tails = Tails { stderr: tails.next().unwrap_or_default(), stdout: tails.next().unwrap_or_default() };
         run.over = Some(Over { end, ended_by, leftovers, tails });
-        if matches!(run.state, State::Launching | State::Running | State::Stopping) {
-            self.fire(hash, Event::Exited);
-        } else {
-            // Its exit was made durable by a process before this one: the supervisor need not tell it again.
-            self.note_events(hash);
-        }
+        self.fire(hash, Event::Exited);
     }
 
     fn posted(&mut self, done: Done) {
@@ -327,11 +322,14 @@ impl Lane {
                         run.since = Instant::now();
                         self.journal.step(hash, event, step.to);
                     }
-                    run.state = step.to;
-                    if !step.effects.is_empty() {
+                    if step.to == run.state {
+                        // What is still to be done stays to be done.
+                        run.todo.extend(step.effects);
+                    } else if !step.effects.is_empty() {
                         run.todo = step.effects.iter().copied().collect();
                         run.again_at = None;
                     }
+                    run.state = step.to;
                 }
                 Err(out_of_turn) => {
                     self.say(hash, &format!("passed over: {out_of_turn}"));

@@ -2,6 +2,8 @@
 //!
 //! Data only. `engine::advance` walks it; the node carries the effects out, in the order they stand here.
 
+use State as S;
+
 use super::words::words;
 
 words! {
@@ -79,8 +81,10 @@ words! {
         Published = "published",
         /// The care is given back.
         Released = "released",
-        /// Taken or launched once, and in nobody's care: what was left of it is ended.
+        /// Met as taken or launched once, and in nobody's care: what was left of it is ended.
         Lost = "lost",
+        /// In hand, and told to be an earlier supervisor's: what was left of it is ended.
+        Orphaned = "orphaned",
     }
 }
 
@@ -199,10 +203,10 @@ pub const LIFE: &[Row] = &[
     row("2.12: a stop", State::Running, Event::StopStands, State::Stopping, &[Do::StopProcess]),
     row("2.13: the process is over", State::Stopping, Event::Exited, State::Logging, &[Do::WriteLogs]),
     row("C-45: the program could not start", State::Stopping, Event::LaunchFailed, State::Logging, &[Do::WriteLogs]),
-    row("C-100: an earlier supervisor's", State::Starting, Event::Lost, State::Ending, LOST),
-    row("C-100: an earlier supervisor's", State::Launching, Event::Lost, State::Ending, LOST),
-    row("C-100: an earlier supervisor's", State::Running, Event::Lost, State::Ending, LOST),
-    row("C-100: an earlier supervisor's", State::Stopping, Event::Lost, State::Ending, LOST),
+    row("C-100: an earlier supervisor's", State::Starting, Event::Orphaned, State::Ending, LOST),
+    row("C-100: an earlier supervisor's", State::Launching, Event::Orphaned, State::Ending, LOST),
+    row("C-100: an earlier supervisor's", State::Running, Event::Orphaned, State::Ending, LOST),
+    row("C-100: an earlier supervisor's", State::Stopping, Event::Orphaned, State::Ending, LOST),
     row(
         "C-04: plan, ending, then ended",
         State::Logging,
@@ -227,31 +231,262 @@ pub const LIFE: &[Row] = &[
     row("C-101: released", State::Releasing, Event::Released, State::Settled, &[]),
 ];
 
-/// Events that a state passes over, each group with its reason. What is in neither table is a fault of the node.
-pub const SILENT: &[(&str, &[State], &[Event])] = &[
-    (
+/// One group of pairs in which a run stays where it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Stay {
+    /// Why nothing more is to be done.
+    pub why: &'static str,
+    /// The states.
+    pub states: &'static [State],
+    /// The events.
+    pub events: &'static [Event],
+    /// What is done all the same, after whatever is still to be done.
+    pub effects: &'static [Do],
+}
+
+const fn stay(why: &'static str, states: &'static [State], events: &'static [Event], effects: &'static [Do]) -> Stay {
+    Stay { why, states, events, effects }
+}
+
+/// Events that leave a run where it is, each group with its reason.
+pub const STAYS: &[Stay] = &[
+    stay(
         "not launched: the next decision sees the stop",
-        &[State::Unseen, State::Taking, State::Preparing],
+        &[S::Unseen, S::Taking, S::Preparing],
         &[Event::StopStands],
+        &[],
     ),
-    (
+    stay(
         "already on its way out",
-        &[State::Stopping, State::Logging, State::Ending, State::Publishing, State::Releasing, State::Settled],
+        &[S::Stopping, S::Logging, S::Ending, S::Publishing, S::Releasing, S::Settled],
         &[Event::StopStands],
+        &[],
     ),
-    (
+    stay(
         "the answer to the launch, come after the stop or the exit",
-        &[State::Stopping, State::Logging],
+        &[S::Stopping, S::Logging],
         &[Event::Launched],
+        &[],
     ),
-    (
+    stay(
         "its own ended, seen again in a later pull",
-        &[State::Publishing, State::Releasing, State::Settled],
+        &[S::Publishing, S::Releasing, S::Settled],
         &[Event::EndedConfirmed],
+        &[],
+    ),
+    stay(
+        "an ended that this process did not write: it is met again once the run is ending, so that P3 holds",
+        &[S::Taking, S::Checking, S::Preparing, S::Starting, S::Launching, S::Running, S::Stopping, S::Logging],
+        &[Event::EndedConfirmed],
+        &[],
+    ),
+    stay(
+        "released between decisions: nothing was in care but the lock",
+        &[S::Unseen, S::Taking],
+        &[Event::Released],
+        &[],
+    ),
+    stay(
+        "C-102: an exit that was made durable before, or is none of this life's; noted, it is not told for ever",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Starting,
+            S::Logging,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::Exited],
+        &[Do::NoteEvents],
+    ),
+    stay(
+        "C-100: nothing was taken for good yet, or its end is known already",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Logging,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::Orphaned],
+        &[Do::NoteEvents],
+    ),
+];
+
+/// Every state after taking.
+const AFTER_TAKING: &[State] = &[
+    S::Checking,
+    S::Preparing,
+    S::Starting,
+    S::Launching,
+    S::Running,
+    S::Stopping,
+    S::Logging,
+    S::Ending,
+    S::Publishing,
+    S::Releasing,
+    S::Settled,
+];
+
+/// Pairs that cannot be, each group with its reason: one that comes all the same is a fault of the node, is logged, and
+/// moves nothing.
+pub const NEVER: &[(&str, &[State], &[Event])] = &[
+    ("only what is unseen is decided, and met as lost", &[S::Taking], &[Event::Decided, Event::Lost]),
+    ("only what is unseen is decided, and met as lost", AFTER_TAKING, &[Event::Decided, Event::Lost]),
+    (
+        "the answer to `take`, which was not asked",
+        &[S::Unseen],
+        &[Event::Accepted, Event::Refused, Event::Waits, Event::Busy, Event::Was],
     ),
     (
-        "released between decisions: nothing was in care but the lock",
-        &[State::Unseen, State::Taking],
+        "the answer to `take`, which was given already",
+        AFTER_TAKING,
+        &[Event::Accepted, Event::Refused, Event::Waits, Event::Busy, Event::Was],
+    ),
+    (
+        "the answer to `check`, which is waited for while checking alone",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Preparing,
+            S::Starting,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::Permitted, Event::CheckRefused],
+    ),
+    (
+        "the answer to `prepare`, which is waited for while preparing alone",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Starting,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::Prepared, Event::StepFailed],
+    ),
+    (
+        "a stop comes first only before the launch is asked, and where it is looked at",
+        &[
+            S::Unseen,
+            S::Starting,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::StoppedFirst],
+    ),
+    (
+        "the post of `started` goes with the state",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::StartedConfirmed],
+    ),
+    (
+        "no launch was asked, or its answer came before",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Starting,
+            S::Running,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::Launched, Event::LaunchFailed],
+    ),
+    ("a launch that failed has no exit before it", &[S::Logging], &[Event::LaunchFailed]),
+    (
+        "the log files are written while logging alone",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Starting,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::LogsWritten],
+    ),
+    (
+        "publications are posted while publishing alone",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Starting,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Ending,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::Published],
+    ),
+    (
+        "the care was not given back",
+        &[
+            S::Checking,
+            S::Preparing,
+            S::Starting,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Ending,
+            S::Publishing,
+            S::Settled,
+        ],
         &[Event::Released],
     ),
 ];

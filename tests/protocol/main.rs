@@ -11,6 +11,7 @@ mod commonmark;
 mod examples;
 mod forms;
 mod hostile;
+mod publication;
 mod refusals;
 mod reports;
 mod support;
