@@ -100,6 +100,13 @@ fn programs() -> &'static Path {
             return built.into();
         }
         let target = support::target();
+        let apart = target.join("failpoints");
+        std::fs::create_dir_all(&apart).unwrap();
+        // cargo puts programs with and without failpoints in one place, where other tests look for those without.
+        let stays = |program: &str| apart.join(format!("{program}.without"));
+        for program in ["ocx", "ocx-supervisor"] {
+            drop(std::fs::rename(target.join("debug").join(program), stays(program)));
+        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
             .args(["build", "--package", "ocx", "--package", "supervisor", "--features", "failpoints"])
@@ -109,15 +116,15 @@ fn programs() -> &'static Path {
             .arg(&target)
             .status()
             .unwrap();
-        assert!(status.success(), "the programs with failpoints do not build");
-        let apart = target.join("failpoints");
-        std::fs::create_dir_all(&apart).unwrap();
         for program in ["ocx", "ocx-supervisor"] {
             let built = target.join("debug").join(program);
-            std::fs::copy(&built, apart.join(program)).unwrap();
-            // Where other programs of this profile stand, none with failpoints stays.
-            std::fs::remove_file(built).unwrap();
+            if status.success() {
+                std::fs::copy(&built, apart.join(program)).unwrap();
+            }
+            drop(std::fs::remove_file(&built));
+            drop(std::fs::rename(stays(program), &built));
         }
+        assert!(status.success(), "the programs with failpoints do not build");
         apart
     })
 }
