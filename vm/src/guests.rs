@@ -87,7 +87,7 @@ pub(crate) fn shell(args: &[OsString]) -> Result<ExitCode, String> {
     };
     packages::require_for_guests("cargo vm shell")?;
     let workspace = Workspace::find()?;
-    let programs = Programs::build(&workspace, name)?;
+    let programs = Programs::build(&workspace, name, false)?;
     let made = make(&recipe, name, asked.variant(&recipe)?)?;
     let packed = programs.pack(&[], asked.whole, &made.kernel.modules)?;
     let append = asked.append(&recipe)?;
@@ -168,6 +168,12 @@ impl Asked {
         }
     }
 
+    /// Whether the programs with failpoints are needed.
+    fn crashes(&self) -> bool {
+        let named = |it: &String| it.split('/').next() == Some(programs::CRASH);
+        self.names.iter().any(named) || self.names.is_empty() && self.variant.is_none()
+    }
+
     /// What the line about this guest calls it.
     pub(crate) fn title(&self) -> String {
         let boot = if self.whole { "whole" } else { "bare" };
@@ -193,7 +199,7 @@ pub(crate) fn test(args: &[OsString]) -> Result<ExitCode, String> {
     let workspace = Workspace::find()?;
     let mut came = Vec::new();
     for name in &asked.architectures {
-        let programs = Programs::build(&workspace, name)?;
+        let programs = Programs::build(&workspace, name, asked.crashes())?;
         came.push(one(&recipe, name, &asked, &programs)?);
     }
     println!();

@@ -30,6 +30,12 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &str)] = &[(
 const JOB_SECONDS: u64 = 1800;
 /// What tests read in place of building; `tests/support` has the other half.
 const PROGRAMS_ENV: &str = "OCX_TEST_PROGRAMS";
+/// The same for the programs with failpoints, which the test program [`CRASH`] runs.
+const FAILPOINTS_ENV: &str = "OCX_TEST_FAILPOINT_PROGRAMS";
+/// The test program that needs them.
+pub(crate) const CRASH: &str = "crash";
+/// The programs of a release.
+const RELEASED: &[&str] = &["ocx", "ocx-supervisor"];
 
 /// Debian's compiler: the one whose library for another architecture Debian has too.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
@@ -47,6 +53,8 @@ pub(crate) struct Programs {
     pub(crate) jobs: Vec<Job>,
     /// The directory of the release programs.
     release: PathBuf,
+    /// The directory of the programs with failpoints, where there are such.
+    apart: Option<PathBuf>,
     /// The guest's init.
     init: PathBuf,
 }
@@ -118,11 +126,11 @@ fn done(what: &str, command: &mut Command) -> Result<(), String> {
 }
 
 impl Programs {
-    /// Builds the release programs, every test program, and the init.
+    /// Builds the release programs, every test program, and the init; with `failpoints` those that [`CRASH`] needs too.
     ///
     /// # Errors
     /// What does not build.
-    pub(crate) fn build(workspace: &Workspace, arch: &str) -> Result<Self, String> {
+    pub(crate) fn build(workspace: &Workspace, arch: &str, failpoints: bool) -> Result<Self, String> {
         let target = Target::of(arch);
         if target.foreign {
             packages::require_to_cross_build("cargo vm")?;
@@ -137,6 +145,10 @@ impl Programs {
         };
         let build = [["build", "--release", "--locked"].as_slice(), &packages].concat();
         done("cargo build", &mut target.cargo(workspace, &build))?;
+        let at = workspace.target.clone();
+        let built = if target.foreign { at.join(&target.triple) } else { at.clone() };
+        // Before the tests: cargo puts both kinds of programs in one place, and there those without failpoints are to stay.
+        let apart = failpoints.then(|| build_failpoints(workspace, &target, &built)).transpose()?;
         let test = ["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"];
         let output = target
             .cargo(workspace, &[test.as_slice(), &packages].concat())
@@ -147,12 +159,13 @@ impl Programs {
         if !output.status.success() {
             return Err(String::from("cargo test --no-run failed; cargo's words stand above"));
         }
-        let at = workspace.target.clone();
-        let built = if target.foreign { at.join(&target.triple) } else { at.clone() };
         let release = built.join("release");
         let (mut jobs, mut files) = artifacts(&String::from_utf8_lossy(&output.stdout));
-        for program in ["ocx", "ocx-supervisor"] {
-            files.insert(release.join(program));
+        for directory in std::iter::once(&release).chain(&apart) {
+            files.extend(RELEASED.iter().map(|it| directory.join(it)));
+        }
+        if apart.is_none() {
+            jobs.retain(|job| job.name != CRASH);
         }
         let ocx = release.join("ocx").display().to_string();
         for (name, words) in [("try", [].as_slice()), ("try-ticket", ["--ticket"].as_slice())] {
@@ -160,7 +173,7 @@ impl Programs {
             jobs.push(job(name, words.into_iter().map(String::from).collect()));
         }
         jobs.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Self { at, files, jobs, release, init })
+        Ok(Self { at, files, jobs, release, apart, init })
     }
 
     /// The jobs of these names. `NAME/FILTER` gives a test program its filter.
@@ -210,10 +223,15 @@ impl Programs {
         }
         let plan = words::Plan {
             programs_at: self.at.display().to_string(),
-            env: vec![
-                (String::from(PROGRAMS_ENV), self.release.display().to_string()),
-                (String::from("PATH"), format!("{}:{GUEST_PATH}", self.release.display())),
-            ],
+            env: [
+                Some((PROGRAMS_ENV, self.release.display().to_string())),
+                Some(("PATH", format!("{}:{GUEST_PATH}", self.release.display()))),
+                self.apart.as_ref().map(|it| (FAILPOINTS_ENV, it.display().to_string())),
+            ]
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| (String::from(name), value))
+            .collect(),
             jobs: jobs.to_vec(),
             shell: jobs.is_empty(),
             whole,
@@ -221,6 +239,19 @@ impl Programs {
         cpio.file(words::PLAN, plan.text()?.as_bytes());
         Ok(cpio.finish())
     }
+}
+
+/// Builds the programs with failpoints, and puts them in a directory of their own.
+fn build_failpoints(workspace: &Workspace, target: &Target, built: &Path) -> Result<PathBuf, String> {
+    let args = ["build", "--locked", "--package", "ocx", "--package", "supervisor", "--features", "failpoints"];
+    done("cargo build with failpoints", &mut target.cargo(workspace, &args))?;
+    let apart = built.join("failpoints");
+    fs::create_dir_all(&apart).map_err(|e| format!("{}: {e}", apart.display()))?;
+    for program in RELEASED {
+        let from = built.join("debug").join(program);
+        fs::copy(&from, apart.join(program)).map_err(|e| format!("{}: {e}", from.display()))?;
+    }
+    Ok(apart)
 }
 
 /// Removes what commands that were killed left for their guests; each directory has its command's process ID for a name.
