@@ -292,10 +292,14 @@ impl Case<'_> {
         }
         // P6: nothing half-written stays where it could be read.
         for file in std::fs::read_dir(self.host.trial.layout().root().join("state/runs")).unwrap().flatten() {
-            let text = std::fs::read(file.path()).unwrap();
             let name = file.file_name().into_string().unwrap();
+            // A run's own log is a line at a time, for people: nothing is read back from it to decide by.
+            if name.ends_with(".log") {
+                continue;
+            }
+            let text = std::fs::read(file.path()).unwrap();
             let whole = serde_json::from_slice::<Value>(&text).is_ok();
-            must(whole && !name.ends_with(".new"), format!("P6: {name} stays: {text:?}"));
+            must(whole && !name.ends_with(".new"), format!("P6: {name} stays: {}", String::from_utf8_lossy(&text)));
         }
         faults
     }
