@@ -55,7 +55,7 @@ const GUESTS: &[InGuest] = &[
         arch: "x86_64",
         whole: false,
         variant: None,
-        short: &["sandbox-lib", "confinement", "link", "try", "node/adopted"],
+        short: &["sandbox-lib", "confinement", "link/states::", "link/unconfined::", "try", "node/adopted"],
         budget: 480,
     },
     InGuest { arch: "x86_64", whole: true, variant: None, short: &["try", "confinement/limits::"], budget: 180 },
