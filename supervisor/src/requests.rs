@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use supervisor::effects::Served;
 use supervisor::wire::frame::FRAME_BYTES_MAX;
 use supervisor::wire::message::{Handle, Request};
 
@@ -19,22 +20,6 @@ pub(crate) enum LinkState {
     Open,
 }
 
-/// The kinds, one for each variant of [`Request`], where they are described.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Hello,
-    Take,
-    Check,
-    Credential,
-    Prepare,
-    Launch,
-    Noted,
-    Stop,
-    WriteLogs,
-    Remove,
-    Release,
-}
-
 /// How many descriptors a frame carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Descriptors {
@@ -48,7 +33,7 @@ pub(crate) enum Descriptors {
 #[derive(Debug)]
 pub(crate) struct Row {
     /// The kind.
-    pub(crate) kind: Kind,
+    pub(crate) kind: Served,
     /// The state of the link in which it is permitted.
     pub(crate) link: LinkState,
     /// The states of the run it names in which it is acted on. Empty for kinds that name none.
@@ -77,7 +62,7 @@ const AT_REST: &[RunState] = &[S::Taken, S::Unprepared, S::Prepared, S::Exited, 
 /// The table.
 pub(crate) const REQUESTS: &[Row] = &[
     Row {
-        kind: Kind::Hello,
+        kind: Served::Hello,
         link: LinkState::New,
         runs: &[],
         crossed: &[],
@@ -88,7 +73,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 0,
     },
     Row {
-        kind: Kind::Take,
+        kind: Served::Take,
         link: LinkState::Open,
         runs: &[],
         crossed: &[],
@@ -99,7 +84,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 100,
     },
     Row {
-        kind: Kind::Check,
+        kind: Served::Check,
         link: LinkState::Open,
         runs: &[S::Taken, S::Unprepared, S::Prepared],
         crossed: &[],
@@ -110,7 +95,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 100,
     },
     Row {
-        kind: Kind::Credential,
+        kind: Served::Credential,
         link: LinkState::Open,
         runs: &[],
         crossed: &[],
@@ -121,7 +106,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 20,
     },
     Row {
-        kind: Kind::Prepare,
+        kind: Served::Prepare,
         link: LinkState::Open,
         runs: &[S::Taken, S::Unprepared],
         crossed: &[],
@@ -132,7 +117,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 50,
     },
     Row {
-        kind: Kind::Launch,
+        kind: Served::Launch,
         link: LinkState::Open,
         runs: &[S::Taken, S::Prepared],
         crossed: &[],
@@ -143,7 +128,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 50,
     },
     Row {
-        kind: Kind::Noted,
+        kind: Served::Noted,
         link: LinkState::Open,
         runs: &RunState::ALL,
         crossed: &[],
@@ -154,7 +139,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 200,
     },
     Row {
-        kind: Kind::Stop,
+        kind: Served::Stop,
         link: LinkState::Open,
         runs: &[S::Preparing, S::Launching, S::Running, S::Stopping, S::Draining, S::Ending],
         // A step or a launch that ended without a process may cross it as well as an exit.
@@ -166,7 +151,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 100,
     },
     Row {
-        kind: Kind::WriteLogs,
+        kind: Served::WriteLogs,
         link: LinkState::Open,
         // Prepared: policy may refuse at the launch what it permitted at the check (decisions C-85).
         runs: &[S::Prepared, S::Exited, S::Orphaned],
@@ -178,7 +163,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 50,
     },
     Row {
-        kind: Kind::Remove,
+        kind: Served::Remove,
         link: LinkState::Open,
         runs: &[S::Unprepared, S::Prepared, S::Exited, S::Orphaned],
         crossed: &[],
@@ -189,7 +174,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 50,
     },
     Row {
-        kind: Kind::Release,
+        kind: Served::Release,
         link: LinkState::Open,
         runs: AT_REST,
         crossed: &[],
@@ -200,26 +185,6 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 100,
     },
 ];
-
-impl Kind {
-    /// The kind of a request.
-    #[must_use]
-    pub(crate) const fn of(request: &Request) -> Self {
-        match request {
-            Request::Hello { .. } => Self::Hello,
-            Request::Take { .. } => Self::Take,
-            Request::Check { .. } => Self::Check,
-            Request::Credential { .. } => Self::Credential,
-            Request::Prepare { .. } => Self::Prepare,
-            Request::Launch { .. } => Self::Launch,
-            Request::Noted { .. } => Self::Noted,
-            Request::Stop { .. } => Self::Stop,
-            Request::WriteLogs { .. } => Self::WriteLogs,
-            Request::Remove { .. } => Self::Remove,
-            Request::Release { .. } => Self::Release,
-        }
-    }
-}
 
 /// The handle a request names, if it names a run.
 #[must_use]
@@ -298,7 +263,7 @@ impl Meter {
         now: BootTime,
         state_of: impl FnOnce(Handle) -> Option<RunState>,
     ) -> Result<Admission, Breach> {
-        let kind = Kind::of(request);
+        let kind = Served::of(request);
         let breach = |why: String| Breach(format!("request {kind:?}: {why}"));
         let Some((row, used)) = REQUESTS.iter().zip(&mut self.used).find(|(row, _)| row.kind == kind) else {
             return Err(breach("not in the table".to_owned()));
@@ -362,7 +327,7 @@ mod tests {
     }
 
     fn carried(request: &Request) -> usize {
-        let row = REQUESTS.iter().find(|row| row.kind == Kind::of(request)).unwrap();
+        let row = REQUESTS.iter().find(|row| row.kind == Served::of(request)).unwrap();
         match row.descriptors {
             Descriptors::Exactly(n) => n,
             Descriptors::OneForEachLog => 1,
@@ -382,7 +347,7 @@ mod tests {
     #[test]
     fn every_kind_has_one_row_within_the_frame_and_no_state_is_in_both_columns() {
         for request in samples() {
-            assert_eq!(REQUESTS.iter().filter(|row| row.kind == Kind::of(&request)).count(), 1, "{request:?}");
+            assert_eq!(REQUESTS.iter().filter(|row| row.kind == Served::of(&request)).count(), 1, "{request:?}");
         }
         assert_eq!(REQUESTS.len(), samples().len());
         for row in REQUESTS {
@@ -395,7 +360,7 @@ mod tests {
     #[test]
     fn each_kind_in_each_state_of_its_run_is_acted_on_crossed_or_a_breach_as_its_row_says() {
         for request in samples() {
-            let row = REQUESTS.iter().find(|row| row.kind == Kind::of(&request)).unwrap();
+            let row = REQUESTS.iter().find(|row| row.kind == Served::of(&request)).unwrap();
             if handle(&request).is_none() {
                 continue;
             }
@@ -432,7 +397,7 @@ mod tests {
     #[test]
     fn a_descriptor_too_many_or_too_few_and_a_byte_too_many_break_the_table() {
         for request in samples().split_off(1) {
-            let row = REQUESTS.iter().find(|row| row.kind == Kind::of(&request)).unwrap();
+            let row = REQUESTS.iter().find(|row| row.kind == Served::of(&request)).unwrap();
             let state = row.runs.first().copied().unwrap_or(S::Taken);
             let admit = |bytes, descriptors| open().admit(&request, bytes, descriptors, now(0), |_| Some(state));
             assert_eq!(admit(row.bytes_max, carried(&request)), Ok(Admission::Act), "{request:?}");
