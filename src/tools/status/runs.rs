@@ -24,7 +24,7 @@ const CARE_BYTES_MAX: u64 = 16 << 10;
 const SETTLED_TOLD: usize = 10;
 
 /// A run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct RunFacts {
     pub(super) run: String,
     /// The clone it came by, while its lane tends it.
@@ -189,19 +189,7 @@ fn seconds(at: &str) -> Option<u64> {
 }
 
 fn new(run: &str) -> RunFacts {
-    RunFacts {
-        run: run.to_owned(),
-        project: None,
-        state: None,
-        since: None,
-        ended: None,
-        waits: Vec::new(),
-        care: None,
-        processes: Vec::new(),
-        process_count: 0,
-        unpublished: Vec::new(),
-        timeline: Vec::new(),
-    }
+    RunFacts { run: run.to_owned(), ..RunFacts::default() }
 }
 
 /// The state a node that starts now would find, by the durable record alone.

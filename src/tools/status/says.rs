@@ -150,19 +150,7 @@ mod tests {
     use super::*;
 
     fn run(state: &str, since: &str) -> RunFacts {
-        RunFacts {
-            run: "a".repeat(40),
-            project: None,
-            state: Some(state.into()),
-            since: Some(since.into()),
-            ended: None,
-            waits: Vec::new(),
-            care: None,
-            processes: Vec::new(),
-            process_count: 0,
-            unpublished: Vec::new(),
-            timeline: Vec::new(),
-        }
+        RunFacts { run: "a".repeat(40), state: Some(state.into()), since: Some(since.into()), ..RunFacts::default() }
     }
 
     fn around(now: &str) -> Around {
