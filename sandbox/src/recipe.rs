@@ -33,9 +33,9 @@ pub struct Shown {
     pub link: Option<(String, String)>,
 }
 
-/// Everything decided or opened by the supervisor.
+/// What every launch of a run has.
 #[derive(Debug, Clone)]
-pub struct Facts<'a> {
+pub struct Launch<'a> {
     /// The numbers of the descriptors the cell inherits, by source.
     pub fds: Vec<u32>,
     /// Status pipe, writing end.
@@ -48,8 +48,17 @@ pub struct Facts<'a> {
     pub groups: Vec<Source>,
     /// The host account of the process: user, group.
     pub account: [u32; 2],
-    /// The host account of the init: user, group.
+    /// The host account of what watches it, the init of a sandbox or a keeper without one: user, group.
     pub cell: [u32; 2],
+    /// The system call filter of what watches it.
+    pub init_filter: &'a [u8],
+}
+
+/// Everything decided or opened by the supervisor for a sandbox.
+#[derive(Debug, Clone)]
+pub struct Facts<'a> {
+    /// What every launch has.
+    pub launch: Launch<'a>,
     /// The host name inside.
     pub host_name: String,
     /// The capabilities kept, as bits.
@@ -68,8 +77,6 @@ pub struct Facts<'a> {
     pub homes: Vec<Shown>,
     /// The system call filter of the process.
     pub filter: &'a [u8],
-    /// The system call filter of the init.
-    pub init_filter: &'a [u8],
 }
 
 /// A text that cannot cross to the kernel, by field: it holds a zero byte.
@@ -188,8 +195,43 @@ fn stays_link(confinement: &Confinement, entries: &[Entry<'_>], entry: &Entry<'_
         && !entries.iter().any(|it| it.at != entry.at && within(&it.at, &entry.at))
 }
 
+/// Joins the v1 groups, before anything it makes could be outside them.
+fn joins(launch: &Launch<'_>) -> Vec<Op> {
+    launch.groups.iter().map(|it| Op::JoinGroup { procs: *it }).collect()
+}
+
+/// What watches the process gives everything up but the few calls it needs.
+fn watching(launch: &Launch<'_>, ends_with_parent: bool) -> Vec<Op> {
+    let [uid, gid] = launch.cell;
+    let mut ops = vec![
+        Op::Bounding { keep: 0 },
+        Op::Ids { uid, gid },
+        Op::Capabilities { keep: 0 },
+        Op::NoNewPrivileges {},
+        Op::Undumpable {},
+    ];
+    if ends_with_parent {
+        // A change of ids clears it, so it comes last; the lifeline is the means that counts.
+        ops.push(Op::EndWithParent { parent: 0 });
+    }
+    ops.push(Op::Filter { program: launch.init_filter.to_vec() });
+    ops
+}
+
+/// Where and with what a program starts, whoever it is.
+fn starting(cwd: CString, mask: u32, [stdin, stdout, stderr]: [Source; 3]) -> [Op; 6] {
+    [
+        Op::Directory { at: cwd },
+        Op::Mask { bits: mask },
+        Op::Priority {},
+        Op::Signals {},
+        Op::Streams { stdin, stdout, stderr },
+        Op::OnlyStreams {},
+    ]
+}
+
 fn build(confinement: &Confinement, facts: &Facts<'_>) -> Result<Vec<Op>, ZeroByte> {
-    let mut ops: Vec<Op> = facts.groups.iter().map(|it| Op::JoinGroup { procs: *it }).collect();
+    let mut ops = joins(&facts.launch);
     ops.extend([
         // First of all: mount points are made with the account's rights, and in its user namespace it is too late.
         Op::NoGroups {},
@@ -258,15 +300,7 @@ fn program(confinement: &Confinement, limits: &Limits, cwd: &str, facts: &Facts<
     if confinement.isolate_terminal {
         ops.push(Op::Session {});
     }
-    let [stdin, stdout, stderr] = facts.streams;
-    ops.extend([
-        Op::Directory { at: text("process.cwd", cwd)? },
-        Op::Mask { bits: 0o022 },
-        Op::Priority {},
-        Op::Signals {},
-        Op::Streams { stdin, stdout, stderr },
-        Op::OnlyStreams {},
-    ]);
+    ops.extend(starting(text("process.cwd", cwd)?, 0o022, facts.launch.streams));
     if confinement.network {
         // Abstract sockets belong to the network, so a shared one shows the host's (decisions C-88).
         ops.push(Op::Scopes {});
@@ -326,55 +360,22 @@ pub fn confined(
     run: &Program<'_>,
     facts: &Facts<'_>,
 ) -> Result<Recipe, ZeroByte> {
-    let [cell_uid, cell_gid] = facts.cell;
-    let [uid, gid] = facts.account;
-    let mut init = vec![
-        Op::Bounding { keep: 0 },
-        Op::Ids { uid: cell_uid, gid: cell_gid },
-        Op::Capabilities { keep: 0 },
-        Op::NoNewPrivileges {},
-        Op::Undumpable {},
-    ];
-    if confinement.ends_with_parent {
-        // A change of ids clears it, so it comes last; the lifeline is the means that counts.
-        init.push(Op::EndWithParent { parent: 0 });
-    }
-    init.push(Op::Filter { program: facts.init_filter.to_vec() });
+    let launch = &facts.launch;
+    let [uid, gid] = launch.account;
     Ok(Recipe {
-        fds: facts.fds.clone(),
-        status: facts.status,
-        account: facts.account,
+        fds: launch.fds.clone(),
+        status: launch.status,
+        account: launch.account,
         build: build(confinement, facts)?,
         inner: Some(Inner {
             maps: Some(Maps { uid: [confinement.uid, uid], gid: [confinement.gid, gid] }),
-            lifeline: facts.lifeline,
+            lifeline: launch.lifeline,
             ends_with_parent: confinement.ends_with_parent,
-            init,
+            init: watching(launch, confinement.ends_with_parent),
         }),
         program: program(confinement, limits, run.cwd, facts)?,
         exec: exec(run)?,
     })
-}
-
-/// Everything decided or opened by the supervisor for a process without a sandbox.
-#[derive(Debug, Clone)]
-pub struct Unconfined<'a> {
-    /// The numbers of the descriptors the cell inherits, by source.
-    pub fds: Vec<u32>,
-    /// Status pipe, writing end.
-    pub status: Source,
-    /// Lifeline, reading end.
-    pub lifeline: Source,
-    /// Standard input, output, error.
-    pub streams: [Source; 3],
-    /// cgroup v1 `cgroup.procs` files to join.
-    pub groups: Vec<Source>,
-    /// The host account of the process: user, group.
-    pub account: [u32; 2],
-    /// The host account of its keeper: user, group.
-    pub cell: [u32; 2],
-    /// The system call filter of the keeper.
-    pub init_filter: &'a [u8],
 }
 
 /// The recipe of a launch without a sandbox: the host as the account sees it, in a session of its own, with no group, no
@@ -383,10 +384,9 @@ pub struct Unconfined<'a> {
 ///
 /// # Errors
 /// When a text holds a zero byte.
-pub fn unconfined(limits: &Limits, run: &Program<'_>, facts: &Unconfined<'_>) -> Result<Recipe, ZeroByte> {
-    let ([uid, gid], [cell_uid, cell_gid]) = (facts.account, facts.cell);
-    let [stdin, stdout, stderr] = facts.streams;
-    let mut build: Vec<Op> = facts.groups.iter().map(|it| Op::JoinGroup { procs: *it }).collect();
+pub fn unconfined(limits: &Limits, run: &Program<'_>, launch: &Launch<'_>) -> Result<Recipe, ZeroByte> {
+    let [uid, gid] = launch.account;
+    let mut build = joins(launch);
     build.extend([Op::NoGroups {}, Op::Session {}, Op::Keyring {}, Op::Subreaper {}]);
     let mut program = limit_ops(limits);
     program.extend([
@@ -395,31 +395,19 @@ pub fn unconfined(limits: &Limits, run: &Program<'_>, facts: &Unconfined<'_>) ->
         Op::Capabilities { keep: 0 },
         Op::NoNewPrivileges {},
         Op::Session {},
-        Op::Directory { at: text("process.cwd", run.cwd)? },
-        Op::Mask { bits: 0o022 },
-        Op::Priority {},
-        Op::Signals {},
-        Op::Streams { stdin, stdout, stderr },
-        Op::OnlyStreams {},
-        Op::Measure { uid, gid, keep: 0, filtered: false },
     ]);
+    program.extend(starting(text("process.cwd", run.cwd)?, 0o022, launch.streams));
+    program.push(Op::Measure { uid, gid, keep: 0, filtered: false });
     Ok(Recipe {
-        fds: facts.fds.clone(),
-        status: facts.status,
-        account: facts.account,
+        fds: launch.fds.clone(),
+        status: launch.status,
+        account: launch.account,
         build,
         inner: Some(Inner {
             maps: None,
-            lifeline: facts.lifeline,
+            lifeline: launch.lifeline,
             ends_with_parent: false,
-            init: vec![
-                Op::Bounding { keep: 0 },
-                Op::Ids { uid: cell_uid, gid: cell_gid },
-                Op::Capabilities { keep: 0 },
-                Op::NoNewPrivileges {},
-                Op::Undumpable {},
-                Op::Filter { program: facts.init_filter.to_vec() },
-            ],
+            init: watching(launch, false),
         }),
         program,
         exec: exec(run)?,
@@ -448,32 +436,28 @@ pub struct Becoming {
 /// # Errors
 /// When a text holds a zero byte.
 pub fn becoming(run: &Program<'_>, facts: &Becoming) -> Result<Recipe, ZeroByte> {
-    let ([uid, gid], [stdin, stdout, stderr]) = (facts.account, facts.streams);
+    let [uid, gid] = facts.account;
+    let mut program = vec![
+        Op::AwaitGo { lifeline: facts.lifeline },
+        Op::Session {},
+        Op::Keyring {},
+        Op::NoGroups {},
+        Op::Bounding { keep: 0 },
+        Op::Ids { uid, gid },
+        Op::Capabilities { keep: 0 },
+        Op::NoNewPrivileges {},
+        Op::EndWithParent { parent: facts.parent },
+        Op::Limit { resource: Resource::Core, soft: 1, hard: 1 },
+    ];
+    program.extend(starting(text("cwd", run.cwd)?, 0o077, facts.streams));
+    program.push(Op::Measure { uid, gid, keep: 0, filtered: false });
     Ok(Recipe {
         fds: facts.fds.clone(),
         status: facts.status,
         account: facts.account,
         build: Vec::new(),
         inner: None,
-        program: vec![
-            Op::AwaitGo { lifeline: facts.lifeline },
-            Op::Session {},
-            Op::Keyring {},
-            Op::NoGroups {},
-            Op::Bounding { keep: 0 },
-            Op::Ids { uid, gid },
-            Op::Capabilities { keep: 0 },
-            Op::NoNewPrivileges {},
-            Op::EndWithParent { parent: facts.parent },
-            Op::Limit { resource: Resource::Core, soft: 1, hard: 1 },
-            Op::Directory { at: text("cwd", run.cwd)? },
-            Op::Mask { bits: 0o077 },
-            Op::Priority {},
-            Op::Signals {},
-            Op::Streams { stdin, stdout, stderr },
-            Op::OnlyStreams {},
-            Op::Measure { uid, gid, keep: 0, filtered: false },
-        ],
+        program,
         exec: exec(run)?,
     })
 }

@@ -27,8 +27,8 @@ fn shown(path: &str, source: Source) -> Shown {
     Shown { path: path.into(), source, kind: Kind::Folder, link: None }
 }
 
-fn facts() -> Facts<'static> {
-    Facts {
+fn launch() -> Launch<'static> {
+    Launch {
         fds: (3..20).collect(),
         status: 0,
         lifeline: 1,
@@ -36,6 +36,13 @@ fn facts() -> Facts<'static> {
         groups: Vec::new(),
         account: [900, 901],
         cell: [902, 903],
+        init_filter: &[0; 8],
+    }
+}
+
+fn facts() -> Facts<'static> {
+    Facts {
+        launch: launch(),
         host_name: "3f2a91c07b".into(),
         capabilities: 0,
         workspace: Some("/w/3f".into()),
@@ -45,7 +52,6 @@ fn facts() -> Facts<'static> {
         devices: Vec::new(),
         homes: Vec::new(),
         filter: &[0; 16],
-        init_filter: &[0; 8],
     }
 }
 
@@ -134,21 +140,11 @@ fn an_ordinary_run_in_words() {
 /// C-92, case 34: the host as the account sees it; what holds it is its cgroup, joined before anything else.
 #[test]
 fn without_a_sandbox_it_becomes_the_account_in_a_session_of_its_own_and_gains_nothing() {
-    let init_filter = [0; 8];
     let (command, env) = (["/bin/true".to_owned()], BTreeMap::new());
     let run = Program { command: &command, env: &env, cwd: "/w" };
-    let facts = Unconfined {
-        fds: (0..6).collect(),
-        status: 0,
-        lifeline: 1,
-        streams: [2, 3, 4],
-        groups: vec![5],
-        account: [900, 901],
-        cell: [902, 903],
-        init_filter: &init_filter,
-    };
+    let launch = Launch { groups: vec![5], ..launch() };
     let limits = Limits { cpu_s: Some(3), ..Limits::default() };
-    let recipe = unconfined(&limits, &run, &facts).unwrap();
+    let recipe = unconfined(&limits, &run, &launch).unwrap();
     assert_eq!(
         words(&recipe.build),
         [

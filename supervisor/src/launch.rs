@@ -13,7 +13,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandbox::flat;
 use sandbox::op::{Recipe, Source};
-use sandbox::recipe::{self, Becoming, Facts, Program, Shown, Unconfined, new_network};
+use sandbox::recipe::{self, Becoming, Facts, Launch, Program, Shown, new_network};
 use sandbox::spec::{Confinement, Limits};
 use supervisor::wire::accounts::Account;
 use supervisor::wire::plan::{LaunchPlan, Process};
@@ -136,45 +136,44 @@ pub(crate) fn start(
     let process = &checked.plan.process;
     let run = Program { command: &process.command, env: &process.env, cwd: &process.cwd };
     let born_in = cgroup.and_then(RunCgroup::directory);
-    let Some(confinement) = &checked.confinement else {
-        let facts = Unconfined {
-            fds: given.numbers(),
-            status,
-            lifeline,
-            streams,
-            groups,
-            account: ids(checked.account),
-            cell: ids(host.accounts.cell),
-            init_filter: &host.init_filter,
-        };
-        let recipe = recipe::unconfined(&checked.plan.limits, &run, &facts).map_err(zero)?;
-        let (pid, pidfd) = spawn(&title, &recipe, given, Clone3 { namespaces: 0, cgroup: born_in })?;
-        return Ok(Launching { pid, pidfd, status: pipes.status_out, lifeline: pipes.lifeline_in });
-    };
-    let facts = Facts {
+    let mut launch = Launch {
+        // Known once everything is given.
+        fds: Vec::new(),
         status,
         lifeline,
         streams,
         groups,
         account: ids(checked.account),
         cell: ids(host.accounts.cell),
-        host_name: name.clone(),
-        capabilities: checked.capabilities,
-        workspace: checked.plan.workspace.clone(),
-        workspace_shown: checked.workspace.as_ref().map(|it| given.tree(it)).transpose()?,
-        read_only: given.trees(&checked.read_only)?,
-        read_write: given.trees(&checked.read_write)?,
-        devices: given.trees(&checked.devices)?,
-        homes: given.trees(&checked.homes)?,
-        filter: &host.filter,
         init_filter: &host.init_filter,
-        fds: given.numbers(),
     };
-    let recipe = recipe::confined(confinement, &checked.plan.limits, &run, &facts).map_err(zero)?;
-    let mut namespaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-    if new_network(confinement, checked.capabilities) {
-        namespaces |= libc::CLONE_NEWNET;
-    }
+    let limits = &checked.plan.limits;
+    let (recipe, namespaces) = match &checked.confinement {
+        None => {
+            launch.fds = given.numbers();
+            (recipe::unconfined(limits, &run, &launch).map_err(zero)?, 0)
+        }
+        Some(confinement) => {
+            let mut facts = Facts {
+                launch,
+                host_name: name,
+                capabilities: checked.capabilities,
+                workspace: checked.plan.workspace.clone(),
+                workspace_shown: checked.workspace.as_ref().map(|it| given.tree(it)).transpose()?,
+                read_only: given.trees(&checked.read_only)?,
+                read_write: given.trees(&checked.read_write)?,
+                devices: given.trees(&checked.devices)?,
+                homes: given.trees(&checked.homes)?,
+                filter: &host.filter,
+            };
+            facts.launch.fds = given.numbers();
+            let mut namespaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+            if new_network(confinement, checked.capabilities) {
+                namespaces |= libc::CLONE_NEWNET;
+            }
+            (recipe::confined(confinement, limits, &run, &facts).map_err(zero)?, namespaces)
+        }
+    };
     let clone = Clone3 { namespaces: u64::from(namespaces.cast_unsigned()), cgroup: born_in };
     let (pid, pidfd) = spawn(&title, &recipe, given, clone)?;
     Ok(Launching { pid, pidfd, status: pipes.status_out, lifeline: pipes.lifeline_in })
