@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::settings::{setting, size};
+
 /// The floor where `settings/floor` names none: a gibibyte or a twentieth of the file system, whichever is less.
 const BYTES: u64 = 1 << 30;
 const PERCENT: u64 = 5;
@@ -25,31 +27,15 @@ impl Floor {
     /// # Errors
     /// What is wrong with it, in words.
     pub(crate) fn read(root: &Path) -> Result<Self, String> {
-        let path = root.join("settings/floor");
-        match std::fs::read_to_string(&path) {
-            Ok(text) => Self::parse(text.trim()).ok_or_else(|| {
-                let text = crate::log::one_line(text.trim(), 40);
-                format!(
-                    "{}: {text:?} is neither a number of bytes, such as 512M, nor of hundredths, such as 5%",
-                    path.display()
-                )
-            }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::Usual),
-            Err(error) => Err(format!("{}: {error}", path.display())),
-        }
+        let what = "neither a number of bytes, such as 512M, nor of hundredths, such as 5%";
+        Ok(setting(root, "floor", what, Self::parse)?.unwrap_or(Self::Usual))
     }
 
     fn parse(text: &str) -> Option<Self> {
-        if let Some(number) = text.strip_suffix('%') {
-            return number.parse().ok().filter(|percent| *percent < 100).map(Self::Percent);
+        match text.strip_suffix('%') {
+            Some(number) => number.parse().ok().filter(|it| *it < 100 && !number.starts_with('+')).map(Self::Percent),
+            None => size(text).map(Self::Bytes),
         }
-        let (number, unit) = match text.as_bytes().last()? {
-            b'K' => (text.strip_suffix('K')?, 10),
-            b'M' => (text.strip_suffix('M')?, 20),
-            b'G' => (text.strip_suffix('G')?, 30),
-            _ => (text, 0),
-        };
-        number.parse::<u64>().ok()?.checked_mul(1 << unit).map(Self::Bytes)
     }
 
     /// Whether so much free of so much is below it: the floor, in bytes.
@@ -91,7 +77,7 @@ mod tests {
         assert_eq!(Floor::parse("512M"), Some(Floor::Bytes(512 << 20)));
         assert_eq!(Floor::parse("2G"), Some(Floor::Bytes(2 << 30)));
         assert_eq!(Floor::parse("5%"), Some(Floor::Percent(5)));
-        for wrong in ["", "%", "G", "-1", "100%", "1.5G", "99999999999G", "5 %", "1T"] {
+        for wrong in ["", "%", "G", "-1", "100%", "1.5G", "99999999999G", "5 %", "1T", "+5", "+5%"] {
             assert_eq!(Floor::parse(wrong), None, "{wrong:?}");
         }
     }

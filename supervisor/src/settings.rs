@@ -12,6 +12,8 @@ const GRACE_S_MAX: u64 = 3600;
 const RINGS_BYTES: u64 = 256 << 20;
 /// Most that may be set: as much as all runs in care could ask for, and more.
 const RINGS_BYTES_MAX: u64 = 1 << 40;
+/// How much of a wrong setting is told, in characters.
+const TEXT_TOLD: usize = 40;
 
 /// `settings/grace`, in seconds.
 ///
@@ -33,7 +35,16 @@ pub(crate) fn rings(root: &Path) -> Result<u64, String> {
     Ok(asked.unwrap_or(RINGS_BYTES))
 }
 
-fn setting(root: &Path, name: &str, what: &str, read: impl Fn(&str) -> Option<u64>) -> Result<Option<u64>, String> {
+/// Reads one: none where it is not set. `what` says what it should have been.
+///
+/// # Errors
+/// The file, its text and `what`.
+pub(crate) fn setting<T>(
+    root: &Path,
+    name: &str,
+    what: &str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, String> {
     let path = root.join("settings").join(name);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
@@ -41,10 +52,12 @@ fn setting(root: &Path, name: &str, what: &str, read: impl Fn(&str) -> Option<u6
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
     let text = text.trim();
-    read(text).map(Some).ok_or_else(|| format!("{}: {text:?} is {what}", path.display()))
+    let told: String = text.chars().take(TEXT_TOLD).collect();
+    read(text).map(Some).ok_or_else(|| format!("{}: {told:?} is {what}", path.display()))
 }
 
-fn size(text: &str) -> Option<u64> {
+/// Bytes, or a number with K, M or G (2.9).
+pub(crate) fn size(text: &str) -> Option<u64> {
     let (digits, unit) = match text.strip_suffix(['K', 'M', 'G']) {
         Some(digits) if text.ends_with('K') => (digits, 1 << 10),
         Some(digits) if text.ends_with('M') => (digits, 1 << 20),
