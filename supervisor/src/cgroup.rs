@@ -8,7 +8,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -243,12 +243,15 @@ fn places(unified: &Path, own: &str, delegated: impl Fn(&Path) -> bool) -> Vec<P
     std::iter::once(own.clone()).chain(given).chain([unified.to_owned()]).collect()
 }
 
-/// Whether systemd marked a group as given away: `Delegate=` of systemd.resource-control(5).
+/// Whether systemd marked a group as given away, and to root: `Delegate=` of systemd.resource-control(5). One that is a
+/// user's, as of `user@1000.service`, that user may end whole.
 fn delegated(group: &Path) -> bool {
-    ["trusted.delegate", "user.delegate"].iter().any(|mark| {
-        let mut value = [0; 1];
-        rustix::fs::getxattr(group, *mark, &mut value).is_ok_and(|length| value.get(..length) == Some(b"1"))
-    })
+    let roots = fs::metadata(group).is_ok_and(|it| it.uid() == 0);
+    roots
+        && ["trusted.delegate", "user.delegate"].iter().any(|mark| {
+            let mut value = [0; 1];
+            rustix::fs::getxattr(group, *mark, &mut value).is_ok_and(|length| value.get(..length) == Some(b"1"))
+        })
 }
 
 /// Whether children of `parent` can be given this controller; asks for it where it is not on yet.
