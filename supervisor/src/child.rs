@@ -188,8 +188,21 @@ mod tests {
         let own = std::process::id();
         assert_eq!(start_time(own).unwrap(), start_time(own).unwrap());
         assert!(start_time(1).unwrap() < start_time(own).unwrap());
-        let session_now = rustix::process::getsid(None).map_or(0, |it| it.as_raw_pid().unsigned_abs());
-        assert_eq!(session(own).unwrap(), session_now);
         start_time(u32::MAX).unwrap_err();
+    }
+
+    // Of a session of the test's own: the one it was started in may lie outside its pid namespace, and then has no number.
+    #[test]
+    fn a_session_is_told_by_its_leader() {
+        let mut leads = std::process::Command::new("setsid").args(["sleep", "60"]).spawn().unwrap();
+        let starts_within = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while session(leads.id()).unwrap() != leads.id() && std::time::Instant::now() < starts_within {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let told = session(leads.id()).unwrap();
+        leads.kill().unwrap();
+        leads.wait().unwrap();
+        assert_eq!(told, leads.id());
+        assert_ne!(session(std::process::id()).unwrap(), leads.id());
     }
 }

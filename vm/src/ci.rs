@@ -159,7 +159,7 @@ fn in_guests(tally: &mut Tally, parts: &mut Parts, workspace: &Workspace, form: 
     let long = if form == Form::Long { LONG_GUESTS } else { &[] };
     for arch in ["x86_64", "aarch64"] {
         let programs = parts
-            .part(&format!("build for {arch} guests"), 480, || Programs::build(workspace, arch, form == Form::Long))?;
+            .part(&format!("build for {arch} guests"), 720, || Programs::build(workspace, arch, form == Form::Long))?;
         parts.part(&format!("image of {arch} guests"), 120, || guests::prepare(&recipe, arch, None))?;
         for guest in GUESTS.iter().chain(long).filter(|it| it.arch == arch) {
             let asked = guest.asked(form);
