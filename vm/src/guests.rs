@@ -149,13 +149,12 @@ impl Asked {
         Ok(format!("{} {variant}", if self.whole { &recipe.whole.append } else { "" }))
     }
 
-    /// The scripts that belong to this guest. Programs asked for by name are run alone.
+    /// The scripts that belong to this guest: all, or those named. What is asked for by name is run alone.
     fn scripts(&self, recipe: &Recipe) -> Result<Vec<ScriptJob>, String> {
-        if !self.names.is_empty() {
-            return Ok(Vec::new());
-        }
         let whole = if self.whole { recipe.whole.job.as_slice() } else { &[] };
-        Ok([whole, self.variant(recipe)?.map_or(&[], |it| &it.job)].concat())
+        let mut scripts = [whole, self.variant(recipe)?.map_or(&[], |it| &it.job)].concat();
+        scripts.retain(|it| self.names.is_empty() || self.names.contains(&it.name));
+        Ok(scripts)
     }
 
     /// The programs to run: those named, or those of a variant, or all.
@@ -164,7 +163,11 @@ impl Asked {
             ([], [], Some(variant)) => programs.named(&variant.programs),
             ([], [], None) => Ok(programs.jobs.clone()),
             ([], short, _) => programs.named(short),
-            (names, ..) => programs.named(names),
+            (names, ..) => {
+                let scripts = self.scripts(recipe)?;
+                let is_script = |name: &&String| scripts.iter().any(|it| it.name == **name);
+                programs.named(&names.iter().filter(|name| !is_script(name)).cloned().collect::<Vec<_>>())
+            }
         }
     }
 
