@@ -1,16 +1,18 @@
 //! Carries a recipe out: one loop, one arm an operation. This is what runs as root inside the cell.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, Gid, Mode, OFlags, Uid, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmount};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{self, DumpableBehavior, Resource as Kernel, Rlimit, Signal};
+use rustix::process::{self, DumpableBehavior, Rlimit, Signal};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
-use crate::op::{Access, Exec, Inner, Kind, Maps, Op, Point, Recipe, Resource, Stage};
+use crate::measure::{self, Before, Difference, Strict};
+use crate::op::{Access, Exec, Inner, Kind, Maps, Measured, Op, Point, Recipe, Resource, Stage};
+use crate::promise::Promise;
 use crate::status::Line;
 use crate::{init, mounts, paths, sys};
 
@@ -21,7 +23,12 @@ const PRIVATE: u64 = 1 << 18;
 const CAPABILITY_MAX: u32 = 63;
 
 /// What the operations leave for each other.
-struct Building {
+struct Building<'a> {
+    promise: &'a Promise,
+    /// The session keyring it was started with.
+    keyring: Option<i32>,
+    /// A socket of before Landlock, to see that it cannot be reached after.
+    socket: Option<OwnedFd>,
     /// The descriptors given, by index; each is taken from here by the operation that uses it up.
     given: Vec<Option<OwnedFd>>,
     account: [u32; 2],
@@ -41,8 +48,17 @@ pub fn run(recipe: &Recipe) -> ! {
     else {
         sys::exit_now(125)
     };
-    let mut building =
-        Building { given, account: recipe.account, root: None, proc: None, proc_at: Vec::new(), created: None };
+    let mut building = Building {
+        promise: &recipe.promise,
+        keyring: sys::session_keyring(),
+        socket: None,
+        given,
+        account: recipe.account,
+        root: None,
+        proc: None,
+        proc_at: Vec::new(),
+        created: None,
+    };
     for op in &recipe.build {
         do_or_fail(&mut building, op, status.as_fd());
     }
@@ -52,10 +68,58 @@ pub fn run(recipe: &Recipe) -> ! {
     }
 }
 
-fn do_or_fail(building: &mut Building, op: &Op, tell: BorrowedFd<'_>) {
+fn do_or_fail(building: &mut Building<'_>, op: &Op, tell: BorrowedFd<'_>) {
+    if let Op::Measure { what } = op
+        && let Err(Difference(words)) = measure(building, *what)
+    {
+        fail(tell, 125, op.stage(), Errno::PROTO, words.as_bytes());
+    }
     if let Err(error) = apply(building, op) {
         fail(tell, 125, op.stage(), error, op.subject().map_or(b"", |it| it.to_bytes()));
     }
+}
+
+/// Holds a part of what came of the operations against the promise.
+fn measure(building: &Building<'_>, what: Measured) -> Result<(), Difference> {
+    let promise = building.promise;
+    let own = folder(building, c"self")?;
+    let own = own.as_fd();
+    match what {
+        // No proc of its own yet: the host's, which tells of the cgroups by their names there.
+        Measured::Groups => promise.groups.as_ref().map_or(Ok(()), |it| measure::groups(&mut Strict, own, it)),
+        Measured::Watcher => promise.watcher.as_ref().map_or(Ok(()), |it| measure::watcher(&mut Strict, own, it)),
+        Measured::All => {
+            measure::outside(&mut Strict, own, promise.ids, promise)?;
+            measure::inside(&mut Strict, own, promise, &before(building))
+        }
+        Measured::Filters => {
+            let mut parent = Small::default();
+            parent.number(process::getppid().map_or(0, |it| it.as_raw_pid().cast_unsigned()));
+            let parent = CString::new(parent.text()).ok().filter(|_| promise.watcher.is_some());
+            let parent = parent.map(|it| folder(building, &it)).transpose()?;
+            let parent = parent.as_ref().map(OwnedFd::as_fd);
+            measure::filters(&mut Strict, own, parent, promise, &before(building))
+        }
+    }
+}
+
+fn before<'a>(building: &'a Building<'_>) -> Before<'a> {
+    let given = |it: u32| usize::try_from(it).ok().and_then(|at| building.given.get(at)?.as_ref());
+    Before {
+        streams: building.promise.streams.map(|it| given(it).map(OwnedFd::as_fd)),
+        keyring: building.keyring,
+        socket: building.socket.as_ref().map(OwnedFd::as_fd),
+    }
+}
+
+/// A process's folder in the proc of the sandbox, or in the host's before and without one.
+fn folder(building: &Building<'_>, name: &CStr) -> Result<OwnedFd, Difference> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let proc = || match &building.proc {
+        Some(proc) => openat(proc, name, flags, Mode::empty()),
+        None => openat(openat(CWD, c"/proc", flags, Mode::empty())?, name, flags, Mode::empty()),
+    };
+    proc().map_err(|error| Difference(format!("proc cannot be read: {error}")))
 }
 
 fn fail(tell: BorrowedFd<'_>, code: u8, stage: Stage, error: Errno, subject: &[u8]) -> ! {
@@ -66,13 +130,13 @@ fn fail(tell: BorrowedFd<'_>, code: u8, stage: Stage, error: Errno, subject: &[u
 }
 
 /// The last steps of the process that becomes the program.
-fn become_program(building: &mut Building, recipe: &Recipe, tell: BorrowedFd<'_>) -> ! {
+fn become_program(building: &mut Building<'_>, recipe: &Recipe, tell: BorrowedFd<'_>) -> ! {
     let (argv, env) = (sys::Texts::new(&recipe.exec.argv), sys::Texts::new(&recipe.exec.env));
     become_prepared(building, recipe, &argv, &env, tell)
 }
 
 fn become_prepared(
-    building: &mut Building,
+    building: &mut Building<'_>,
     recipe: &Recipe,
     argv: &sys::Texts<'_>,
     env: &sys::Texts<'_>,
@@ -105,7 +169,7 @@ fn exec<'a>(exec: &'a Exec, argv: &sys::Texts<'_>, env: &sys::Texts<'_>) -> (u8,
 }
 
 /// Makes the program's process, in a user namespace of its own where it is to have one, and becomes its init.
-fn start_program(mut building: Building, recipe: &Recipe, inner: &Inner, status: OwnedFd) -> ! {
+fn start_program(mut building: Building<'_>, recipe: &Recipe, inner: &Inner, status: OwnedFd) -> ! {
     let trouble = |stage, error| fail(status.as_fd(), 125, stage, error, b"");
     let Some(lifeline) = take(&mut building, inner.lifeline) else { trouble(Stage::Init, Errno::BADF) };
     let (Ok((let_go, go)), Ok((failure, failing))) = (pipe_with(PipeFlags::CLOEXEC), pipe_with(PipeFlags::CLOEXEC))
@@ -117,7 +181,7 @@ fn start_program(mut building: Building, recipe: &Recipe, inner: &Inner, status:
         Ok(signals) => signals,
         Err(error) => trouble(Stage::Init, errno(&error)),
     };
-    // From here on nothing is allocated in either process.
+    // With one thread, both may go on as any process after fork.
     let program = match sys::fork(inner.maps.is_some()) {
         Ok(Some(pid)) => pid,
         Ok(None) => {
@@ -213,19 +277,19 @@ fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-fn at(building: &mut Building, source: u32) -> Option<&mut Option<OwnedFd>> {
+fn at<'a>(building: &'a mut Building<'_>, source: u32) -> Option<&'a mut Option<OwnedFd>> {
     usize::try_from(source).ok().and_then(|it| building.given.get_mut(it))
 }
 
-fn take(building: &mut Building, source: u32) -> Option<OwnedFd> {
+fn take(building: &mut Building<'_>, source: u32) -> Option<OwnedFd> {
     at(building, source).and_then(Option::take)
 }
 
-fn root(building: &Building) -> Result<BorrowedFd<'_>, Errno> {
+fn root<'a>(building: &'a Building<'_>) -> Result<BorrowedFd<'a>, Errno> {
     building.root.as_ref().map(OwnedFd::as_fd).ok_or(Errno::NOENT)
 }
 
-fn mount_at(building: &Building, tree: &OwnedFd, at: &CStr, kind: Kind, point: Point) -> Result<(), Errno> {
+fn mount_at(building: &Building<'_>, tree: &OwnedFd, at: &CStr, kind: Kind, point: Point) -> Result<(), Errno> {
     let on = paths::mount_point(root(building)?, at, kind, point, building.account)?;
     mounts::place(tree.as_fd(), on.as_fd())
 }
@@ -241,7 +305,7 @@ fn attributes(access: Access) -> u64 {
 }
 
 /// One operation.
-fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
+fn apply(building: &mut Building<'_>, op: &Op) -> Result<(), Errno> {
     let sys = |answer: std::io::Result<()>| answer.map_err(|it| errno(&it));
     match op {
         Op::JoinGroup { procs } => {
@@ -327,7 +391,10 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
         }
         Op::Signals {} => sys(sys::reset_signals()),
         Op::Directory { at } => process::chdir(at),
-        Op::Scopes {} => sys(sys::landlock_scopes()),
+        Op::Scopes {} => {
+            building.socket = Some(measure::abstract_socket()?);
+            sys(sys::landlock_scopes())
+        }
         Op::OnlyStreams {} => sys(sys::only_streams_survive()),
         Op::Filter { program } => sys(sys::load_filter(program)),
         Op::EndWithParent { parent } => {
@@ -336,7 +403,8 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
             // The parent may have ended before the call: then its signal never comes.
             if *parent != 0 && now != *parent { Err(Errno::SRCH) } else { Ok(()) }
         }
-        Op::Measure { uid, gid, keep, filtered } => measure(*uid, *gid, *keep, *filtered),
+        // Measured already: what differs needs more words than an error number.
+        Op::Measure { .. } => Ok(()),
         Op::AwaitGo { lifeline } => {
             let lifeline = take(building, *lifeline).ok_or(Errno::BADF)?;
             let mut byte = [0];
@@ -356,7 +424,7 @@ fn apply(building: &mut Building, op: &Op) -> Result<(), Errno> {
 const CREATED_ON: &CStr = c"/proc";
 
 /// Written once in a tmpfs that the sandbox never sees, then mounted at its place from there.
-fn created_file(building: &mut Building, at: &CStr, text: &[u8], point: Point) -> Result<(), Errno> {
+fn created_file(building: &mut Building<'_>, at: &CStr, text: &[u8], point: Point) -> Result<(), Errno> {
     if building.created.is_none() {
         let created = mounts::created()?;
         // Attached, for kernels before 6.15 clone no part of a tree that is attached nowhere (EINVAL).
@@ -383,12 +451,7 @@ fn created_file(building: &mut Building, at: &CStr, text: &[u8], point: Point) -
 }
 
 fn limit(resource: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
-    let resource = match resource {
-        Resource::Cpu => Kernel::Cpu,
-        Resource::FileSize => Kernel::Fsize,
-        Resource::Processes => Kernel::Nproc,
-        Resource::Core => Kernel::Core,
-    };
+    let resource = measure::kernel(resource);
     // No hard limit can be raised here; one that is tighter already stays.
     let highest = process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let hard = hard.min(highest);
@@ -409,27 +472,6 @@ fn bounding(keep: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Fails with EPROTO when anything is other than promised.
-fn measure(uid: u32, gid: u32, keep: u64, filtered: bool) -> Result<(), Errno> {
-    let ids = [process::getuid().as_raw(), process::geteuid().as_raw()] == [uid; 2]
-        && [process::getgid().as_raw(), process::getegid().as_raw()] == [gid; 2]
-        && sys::has_no_groups();
-    let held = thread::capabilities(None)?;
-    let sets = [held.effective, held.permitted, held.inheritable].iter().all(|it| it.bits() == keep);
-    let mut last = true;
-    for number in 0..=CAPABILITY_MAX {
-        let one = CapabilitySet::from_bits_retain(1_u64 << number);
-        match thread::capability_is_in_bounding_set(one) {
-            Ok(has) => last &= has == (keep & one.bits() != 0),
-            Err(Errno::INVAL) => break, // past the kernel's last
-            Err(error) => return Err(error),
-        }
-    }
-    let mode = thread::secure_computing_mode()?;
-    let filter = !filtered || mode == thread::SecureComputingMode::Filter;
-    if ids && sets && last && filter && thread::no_new_privs()? { Ok(()) } else { Err(Errno::PROTO) }
-}
-
 fn capabilities(keep: u64) -> Result<(), Errno> {
     let kept = CapabilitySet::from_bits_retain(keep);
     thread::set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
@@ -445,19 +487,4 @@ fn capabilities(keep: u64) -> Result<(), Errno> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_that_became_nothing_of_what_was_promised_is_told() {
-        // A test's own process: whatever its ids, it has new privileges to gain or is not this account.
-        let (uid, gid) = (process::getuid().as_raw(), process::getgid().as_raw());
-        assert_eq!(measure(uid.wrapping_add(1), gid, 0, false), Err(Errno::PROTO));
-        assert_eq!(measure(uid, gid.wrapping_add(1), 0, false), Err(Errno::PROTO));
-        assert_eq!(measure(uid, gid, u64::MAX, false), Err(Errno::PROTO));
-        assert_eq!(measure(uid, gid, 0, true), Err(Errno::PROTO));
-    }
 }

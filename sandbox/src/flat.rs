@@ -86,12 +86,16 @@ impl Flat for bool {
     }
 }
 
-impl Flat for [u32; 2] {
+impl<const N: usize> Flat for [u32; N] {
     fn put(&self, to: &mut Vec<u8>) {
         self.iter().for_each(|it| it.put(to));
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Unreadable> {
-        Ok([u32::get(from)?, u32::get(from)?])
+        let mut all = [0; N];
+        for it in &mut all {
+            *it = u32::get(from)?;
+        }
+        Ok(all)
     }
 }
 

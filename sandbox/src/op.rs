@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::fmt;
 
 use crate::flat::{Flat, Reader, Unreadable};
+use crate::promise::Promise;
 
 /// Names a descriptor given to the cell: an index into [`Recipe::fds`].
 pub type Source = u32;
@@ -36,14 +37,16 @@ macro_rules! words {
             }
         }
 
-        impl Flat for $name {
+        impl $crate::flat::Flat for $name {
             fn put(&self, to: &mut Vec<u8>) { to.push(self.tag()); }
-            fn get(from: &mut Reader<'_>) -> Result<Self, Unreadable> {
-                Self::from_tag(u8::get(from)?).ok_or(Unreadable(concat!("no such ", stringify!($name))))
+            fn get(from: &mut $crate::flat::Reader<'_>) -> Result<Self, $crate::flat::Unreadable> {
+                let tag = <u8 as $crate::flat::Flat>::get(from)?;
+                Self::from_tag(tag).ok_or($crate::flat::Unreadable(concat!("no such ", stringify!($name))))
             }
         }
     };
 }
+pub(crate) use words;
 
 words! {
     /// Where a launch failed.
@@ -84,8 +87,8 @@ words! {
         Exec = 17, "exec";
         /// The sandbox's init.
         Init = 18, "init";
-        /// What the process became is not what was promised.
-        Measure = 19, "measured";
+        /// What the process became is not what was promised: the difference is named, and nothing is executed.
+        Verify = 19, "verify";
     }
 }
 
@@ -120,6 +123,20 @@ words! {
         There = 2, "found";
         /// A host path shown read-write: made, when missing, with the run account's rights, following nothing.
         Account = 3, "made as the account";
+    }
+}
+
+words! {
+    /// A part of what is measured before the program is executed, each when it can be seen.
+    Measured {
+        /// Its cgroups, while their names can still be seen.
+        Groups = 1, "cgroups";
+        /// What watches it, by itself.
+        Watcher = 2, "what watches it";
+        /// Everything else.
+        All = 3, "all of it";
+        /// The system call filters. Apart, since a filter denies what the rest is measured by.
+        Filters = 4, "filters";
     }
 }
 
@@ -243,10 +260,7 @@ ops! {
     /// Nothing of its memory can be read by another process.
     Undumpable = 32, Init, {};
     /// Compares what the process has become with what was promised, so that a step that did nothing does not pass.
-    Measure = 34, Measure, {
-        /** User id. */ uid: u32, /** Group id. */ gid: u32, /** Capabilities kept. */ keep: u64,
-        /** Whether a filter is on. */ filtered: bool,
-    };
+    Measure = 34, Verify, { /** Which part. */ what: Measured };
     /// The ordinary nice value, whatever the supervisor's own is.
     Priority = 36, Namespaces, {};
     /// What its descendants leave becomes its own children, so that it reaps them (`PR_SET_CHILD_SUBREAPER`).
@@ -344,10 +358,7 @@ impl fmt::Display for Op {
             Self::Undumpable {} => f.write_str("undumpable"),
             Self::Priority {} => f.write_str("ordinary priority"),
             Self::Subreaper {} => f.write_str("reaps what is left"),
-            Self::Measure { uid, gid, keep, filtered } => {
-                write!(f, "measured: ids {uid}:{gid}, no groups, capabilities {keep:x}, no new privileges")?;
-                f.write_str(if *filtered { ", filtered" } else { "" })
-            }
+            Self::Measure { what } => write!(f, "{} measured", what.word()),
             Self::AwaitGo { lifeline } => write!(f, "wait for go on {lifeline}"),
         }
     }
@@ -401,6 +412,8 @@ pub struct Recipe {
     pub inner: Option<Inner>,
     /// What is done in the process that becomes the program.
     pub program: Vec<Op>,
+    /// What has come of all that when the program is executed.
+    pub promise: Promise,
     /// The program.
     pub exec: Exec,
 }
@@ -413,6 +426,7 @@ impl Flat for Recipe {
         self.build.put(to);
         self.inner.put(to);
         self.program.put(to);
+        self.promise.put(to);
         self.exec.candidates.put(to);
         self.exec.argv.put(to);
         self.exec.env.put(to);
@@ -425,6 +439,7 @@ impl Flat for Recipe {
             build: Vec::get(from)?,
             inner: Option::get(from)?,
             program: Vec::get(from)?,
+            promise: Promise::get(from)?,
             exec: Exec { candidates: Vec::get(from)?, argv: Vec::get(from)?, env: Vec::get(from)? },
         })
     }

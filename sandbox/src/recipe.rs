@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-use crate::op::{Access, Exec, Inner, Kind, Maps, Op, Point, Recipe, Resource, Source};
+use crate::op::{Access, Exec, Inner, Kind, Maps, Measured, Op, Point, Recipe, Resource, Source};
+use crate::promise::{Denies, Groups, Limit, Link, Mount, Namespace, NamespaceKind, Promise, Watcher};
 use crate::spec::{Confinement, Limits};
 
 /// Capabilities over a network or a host name: CAP_NET_BIND_SERVICE, _BROADCAST, _ADMIN, _RAW, CAP_SYS_ADMIN.
@@ -46,6 +47,8 @@ pub struct Launch<'a> {
     pub streams: [Source; 3],
     /// cgroup v1 `cgroup.procs` files to join.
     pub groups: Vec<Source>,
+    /// What its cgroups are, all of them.
+    pub in_groups: Option<Groups>,
     /// The host account of the process: user, group.
     pub account: [u32; 2],
     /// The host account of what watches it, the init of a sandbox or a keeper without one: user, group.
@@ -77,6 +80,8 @@ pub struct Facts<'a> {
     pub homes: Vec<Shown>,
     /// The system call filter of the process.
     pub filter: &'a [u8],
+    /// The supervisor's own namespaces, which the process is not to be in.
+    pub namespaces: &'a [Namespace],
 }
 
 /// A text that cannot cross to the kernel, by field: it holds a zero byte.
@@ -197,7 +202,8 @@ fn stays_link(confinement: &Confinement, entries: &[Entry<'_>], entry: &Entry<'_
 
 /// Joins the v1 groups, before anything it makes could be outside them.
 fn joins(launch: &Launch<'_>) -> Vec<Op> {
-    launch.groups.iter().map(|it| Op::JoinGroup { procs: *it }).collect()
+    let joins = launch.groups.iter().map(|it| Op::JoinGroup { procs: *it });
+    joins.chain([Op::Measure { what: Measured::Groups }]).collect()
 }
 
 /// What watches the process gives everything up but the few calls it needs.
@@ -214,20 +220,26 @@ fn watching(launch: &Launch<'_>, ends_with_parent: bool) -> Vec<Op> {
         // A change of ids clears it, so it comes last; the lifeline is the means that counts.
         ops.push(Op::EndWithParent { parent: 0 });
     }
-    ops.push(Op::Filter { program: launch.init_filter.to_vec() });
+    ops.extend([Op::Measure { what: Measured::Watcher }, Op::Filter { program: launch.init_filter.to_vec() }]);
     ops
 }
 
 /// Where and with what a program starts, whoever it is.
-fn starting(cwd: CString, mask: u32, [stdin, stdout, stderr]: [Source; 3]) -> [Op; 6] {
+fn starting(cwd: CString, mask: u32, [stdin, stdout, stderr]: [Source; 3]) -> [Op; 5] {
     [
         Op::Directory { at: cwd },
         Op::Mask { bits: mask },
-        Op::Priority {},
         Op::Signals {},
         Op::Streams { stdin, stdout, stderr },
         Op::OnlyStreams {},
     ]
+}
+
+/// The last steps: everything is measured, the filter is on, and so is seen to be.
+fn verified(filter: Option<&[u8]>) -> Vec<Op> {
+    let filter = filter.map(|it| Op::Filter { program: it.to_vec() });
+    let (all, filters) = (Op::Measure { what: Measured::All }, Op::Measure { what: Measured::Filters });
+    std::iter::once(all).chain(filter).chain([filters]).collect()
 }
 
 fn build(confinement: &Confinement, facts: &Facts<'_>) -> Result<Vec<Op>, ZeroByte> {
@@ -238,6 +250,8 @@ fn build(confinement: &Confinement, facts: &Facts<'_>) -> Result<Vec<Op>, ZeroBy
         Op::CgroupNamespace {},
         Op::Session {},
         Op::Keyring {},
+        // While it may: a lower one is not raised without CAP_SYS_NICE.
+        Op::Priority {},
         // Device nodes and mount points get the modes they are made with.
         Op::Mask { bits: 0 },
         Op::PrivateMounts {},
@@ -305,25 +319,110 @@ fn program(confinement: &Confinement, limits: &Limits, cwd: &str, facts: &Facts<
         // Abstract sockets belong to the network, so a shared one shows the host's (decisions C-88).
         ops.push(Op::Scopes {});
     }
-    ops.push(Op::Filter { program: facts.filter.to_vec() });
-    ops.push(Op::Measure { uid: confinement.uid, gid: confinement.gid, keep, filtered: true });
+    ops.extend(verified(Some(facts.filter)));
     Ok(ops)
 }
 
-fn limit_ops(limits: &Limits) -> Vec<Op> {
-    // One byte: too little for a file, and the one value at which a core pattern's program is not started.
-    let mut ops = vec![Op::Limit { resource: Resource::Core, soft: 1, hard: 1 }];
-    if let Some(seconds) = limits.cpu_s {
+/// One byte: too little for a file, and the one value at which a core pattern's program is not started.
+const NO_CORE: Limit = Limit { resource: Resource::Core, soft: 1, hard: 1 };
+
+fn limits_of(limits: &Limits) -> Vec<Limit> {
+    let asked = [
         // With soft equal to hard the kernel sends SIGKILL, never SIGXCPU.
-        ops.push(Op::Limit { resource: Resource::Cpu, soft: seconds, hard: seconds.saturating_add(1) });
+        (Resource::Cpu, limits.cpu_s, 1),
+        (Resource::FileSize, limits.file_size_bytes, 0),
+        (Resource::Processes, limits.processes, 0),
+    ];
+    let given = asked.into_iter().filter_map(|(resource, soft, more)| soft.map(|soft| (resource, soft, more)));
+    let given = given.map(|(resource, soft, more)| Limit { resource, soft, hard: soft.saturating_add(more) });
+    std::iter::once(NO_CORE).chain(given).collect()
+}
+
+fn limit_ops(limits: &Limits) -> impl Iterator<Item = Op> {
+    limits_of(limits).into_iter().map(|Limit { resource, soft, hard }| Op::Limit { resource, soft, hard })
+}
+
+/// What every process promises that has nothing of its own.
+fn plain(ids: [u32; 2], directory: CString, mask: u32, streams: [Source; 3]) -> Promise {
+    Promise {
+        ids,
+        capabilities: 0,
+        maps: None,
+        namespaces: Vec::new(),
+        groups: None,
+        mounts: Vec::new(),
+        links: Vec::new(),
+        host_name: None,
+        limits: Vec::new(),
+        mask,
+        leads_session: false,
+        scoped: false,
+        filtered: false,
+        ends_with_parent: false,
+        directory,
+        streams,
+        watcher: None,
     }
-    if let Some(bytes) = limits.file_size_bytes {
-        ops.push(Op::Limit { resource: Resource::FileSize, soft: bytes, hard: bytes });
+}
+
+/// What a sandbox promises, from the description alone. Where two are at one place the later one is seen.
+fn promise(confinement: &Confinement, limits: &Limits, cwd: &str, facts: &Facts<'_>) -> Result<Promise, ZeroByte> {
+    let [uid, gid] = facts.launch.account;
+    let ids = [confinement.uid, confinement.gid];
+    let (mounts, links) = mounts(confinement, facts)?;
+    let shared = confinement.network.then_some(NamespaceKind::Net);
+    Ok(Promise {
+        capabilities: facts.capabilities,
+        maps: Some(Maps { uid: [confinement.uid, uid], gid: [confinement.gid, gid] }),
+        namespaces: facts.namespaces.iter().filter(|it| Some(it.kind) != shared).copied().collect(),
+        groups: facts.launch.in_groups.clone(),
+        mounts,
+        links,
+        host_name: Some(text("run", &facts.host_name)?),
+        limits: limits_of(limits),
+        leads_session: confinement.isolate_terminal,
+        scoped: confinement.network,
+        filtered: true,
+        watcher: Some(Watcher { ids: facts.launch.cell, ends_with_parent: confinement.ends_with_parent, reaps: false }),
+        ..plain(ids, text("process.cwd", cwd)?, 0o022, facts.launch.streams)
+    })
+}
+
+fn mounts(confinement: &Confinement, facts: &Facts<'_>) -> Result<(Vec<Mount>, Vec<Link>), ZeroByte> {
+    const NO_PRIVILEGES: Denies = Denies::SET_ID.and(Denies::DEVICES);
+    let (mut placed, mut mounts, mut links) = (Placed::default(), Vec::new(), Vec::new());
+    let mut mount = |at: &str, denies, whole| {
+        mounts.push(Mount { at: text("path", at)?, denies, whole });
+        Ok(())
+    };
+    mount("/", NO_PRIVILEGES.and(Denies::WRITING), false)?;
+    let put = |placed: &mut Placed, at: &str, ground| placed.put(at, ground).0;
+    mount(&put(&mut placed, &confinement.proc, Ground::Own), NO_PRIVILEGES.and(Denies::EXECUTING), false)?;
+    let dev = put(&mut placed, &confinement.dev, Ground::Own);
+    // Device nodes are what it is for; it is ours whole, and nothing is executed from it.
+    mount(&dev, Denies::SET_ID.and(Denies::EXECUTING), false)?;
+    mount(&format!("{dev}/pts"), Denies::SET_ID.and(Denies::EXECUTING), false)?;
+    mount(&put(&mut placed, &confinement.tmp, Ground::Own), NO_PRIVILEGES, false)?;
+    let all = entries(confinement, facts);
+    for entry in &all {
+        if let (true, Some((words, leads_to))) = (stays_link(confinement, &all, entry), &entry.shown.link) {
+            if matches!(placed.ground(&placed.real(&entry.at)), Ground::Own) {
+                links.push(Link { at: text("path", &entry.at)?, target: text("path", words)? });
+                placed.links.push((entry.at.clone(), leads_to.clone()));
+            }
+            continue;
+        }
+        let (denies, ground) = match entry.access {
+            Access::Read => (NO_PRIVILEGES.and(Denies::WRITING), Ground::ReadOnly),
+            Access::Write => (NO_PRIVILEGES, Ground::ReadWrite),
+            Access::Device => (Denies::SET_ID.and(Denies::EXECUTING), Ground::ReadOnly),
+        };
+        mount(&put(&mut placed, &entry.at, ground), denies, true)?;
     }
-    if let Some(count) = limits.processes {
-        ops.push(Op::Limit { resource: Resource::Processes, soft: count, hard: count });
+    for file in &confinement.created_files {
+        mount(&put(&mut placed, &file.at, Ground::Own), NO_PRIVILEGES, false)?;
     }
-    ops
+    Ok((mounts, links))
 }
 
 /// The program as `execve` takes it. One without `/` is looked for on the environment's own PATH, and nowhere without.
@@ -374,6 +473,7 @@ pub fn confined(
             init: watching(launch, confinement.ends_with_parent),
         }),
         program: program(confinement, limits, run.cwd, facts)?,
+        promise: promise(confinement, limits, run.cwd, facts)?,
         exec: exec(run)?,
     })
 }
@@ -387,8 +487,8 @@ pub fn confined(
 pub fn unconfined(limits: &Limits, run: &Program<'_>, launch: &Launch<'_>) -> Result<Recipe, ZeroByte> {
     let [uid, gid] = launch.account;
     let mut build = joins(launch);
-    build.extend([Op::NoGroups {}, Op::Session {}, Op::Keyring {}, Op::Subreaper {}]);
-    let mut program = limit_ops(limits);
+    build.extend([Op::NoGroups {}, Op::Session {}, Op::Keyring {}, Op::Priority {}, Op::Subreaper {}]);
+    let mut program: Vec<Op> = limit_ops(limits).collect();
     program.extend([
         Op::Bounding { keep: 0 },
         Op::Ids { uid, gid },
@@ -397,7 +497,7 @@ pub fn unconfined(limits: &Limits, run: &Program<'_>, launch: &Launch<'_>) -> Re
         Op::Session {},
     ]);
     program.extend(starting(text("process.cwd", run.cwd)?, 0o022, launch.streams));
-    program.push(Op::Measure { uid, gid, keep: 0, filtered: false });
+    program.extend(verified(None));
     Ok(Recipe {
         fds: launch.fds.clone(),
         status: launch.status,
@@ -410,6 +510,13 @@ pub fn unconfined(limits: &Limits, run: &Program<'_>, launch: &Launch<'_>) -> Re
             init: watching(launch, false),
         }),
         program,
+        promise: Promise {
+            groups: launch.in_groups.clone(),
+            limits: limits_of(limits),
+            leads_session: true,
+            watcher: Some(Watcher { ids: launch.cell, ends_with_parent: false, reaps: true }),
+            ..plain(launch.account, text("process.cwd", run.cwd)?, 0o022, launch.streams)
+        },
         exec: exec(run)?,
     })
 }
@@ -441,16 +548,17 @@ pub fn becoming(run: &Program<'_>, facts: &Becoming) -> Result<Recipe, ZeroByte>
         Op::AwaitGo { lifeline: facts.lifeline },
         Op::Session {},
         Op::Keyring {},
+        Op::Priority {},
         Op::NoGroups {},
         Op::Bounding { keep: 0 },
         Op::Ids { uid, gid },
         Op::Capabilities { keep: 0 },
         Op::NoNewPrivileges {},
         Op::EndWithParent { parent: facts.parent },
-        Op::Limit { resource: Resource::Core, soft: 1, hard: 1 },
+        Op::Limit { resource: NO_CORE.resource, soft: NO_CORE.soft, hard: NO_CORE.hard },
     ];
     program.extend(starting(text("cwd", run.cwd)?, 0o077, facts.streams));
-    program.push(Op::Measure { uid, gid, keep: 0, filtered: false });
+    program.extend(verified(None));
     Ok(Recipe {
         fds: facts.fds.clone(),
         status: facts.status,
@@ -458,6 +566,12 @@ pub fn becoming(run: &Program<'_>, facts: &Becoming) -> Result<Recipe, ZeroByte>
         build: Vec::new(),
         inner: None,
         program,
+        promise: Promise {
+            limits: vec![NO_CORE],
+            leads_session: true,
+            ends_with_parent: true,
+            ..plain(facts.account, text("cwd", run.cwd)?, 0o077, facts.streams)
+        },
         exec: exec(run)?,
     })
 }

@@ -34,6 +34,7 @@ fn launch() -> Launch<'static> {
         lifeline: 1,
         streams: [2, 3, 4],
         groups: Vec::new(),
+        in_groups: None,
         account: [900, 901],
         cell: [902, 903],
         init_filter: &[0; 8],
@@ -52,6 +53,7 @@ fn facts() -> Facts<'static> {
         devices: Vec::new(),
         homes: Vec::new(),
         filter: &[0; 16],
+        namespaces: &[],
     }
 }
 
@@ -80,10 +82,12 @@ fn an_ordinary_run_in_words() {
     assert_eq!(
         words(&recipe.build),
         [
+            "cgroups measured",
             "no groups",
             "cgroup namespace",
             "session of its own",
             "keyring of its own",
+            "ordinary priority",
             "umask 000",
             "private mounts",
             "empty root",
@@ -113,12 +117,12 @@ fn an_ordinary_run_in_words() {
             "session of its own",
             "start in /w/3f",
             "umask 022",
-            "ordinary priority",
             "signals reset",
             "streams 2 3 4",
             "only the streams survive exec",
+            "all of it measured",
             "filter of 2 instructions",
-            "measured: ids 1000:1000, no groups, capabilities 0, no new privileges, filtered",
+            "filters measured",
         ]
     );
     let inner = recipe.inner.unwrap();
@@ -132,6 +136,7 @@ fn an_ordinary_run_in_words() {
             "no new privileges",
             "undumpable",
             "ends with its parent",
+            "what watches it measured",
             "filter of 1 instructions",
         ]
     );
@@ -149,9 +154,11 @@ fn without_a_sandbox_it_becomes_the_account_in_a_session_of_its_own_and_gains_no
         words(&recipe.build),
         [
             "join the cgroup of descriptor 5",
+            "cgroups measured",
             "no groups",
             "session of its own",
             "keyring of its own",
+            "ordinary priority",
             "reaps what is left"
         ]
     );
@@ -167,11 +174,11 @@ fn without_a_sandbox_it_becomes_the_account_in_a_session_of_its_own_and_gains_no
             "session of its own",
             "start in /w",
             "umask 022",
-            "ordinary priority",
             "signals reset",
             "streams 2 3 4",
             "only the streams survive exec",
-            "measured: ids 900:901, no groups, capabilities 0, no new privileges",
+            "all of it measured",
+            "filters measured",
         ]
     );
     assert_eq!(flat::read::<Recipe>(&flat::write(&recipe)).unwrap(), recipe);
@@ -185,6 +192,7 @@ fn without_a_sandbox_it_becomes_the_account_in_a_session_of_its_own_and_gains_no
             "capabilities 0",
             "no new privileges",
             "undumpable",
+            "what watches it measured",
             "filter of 1 instructions"
         ]
     );

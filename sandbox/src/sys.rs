@@ -140,6 +140,24 @@ pub fn keyring_of_its_own() -> io::Result<()> {
     }
 }
 
+/// The serial number of the session keyring (`keyctl(2)`); none where the kernel has no keyrings.
+#[must_use]
+pub fn session_keyring() -> Option<i32> {
+    const GET_KEYRING_ID: c_int = 0;
+    const SESSION_KEYRING: c_int = -3;
+    // SAFETY: the call takes numbers and reads no memory; the last says that none is to be made.
+    let serial = cvt(unsafe { libc::syscall(libc::SYS_keyctl, GET_KEYRING_ID, SESSION_KEYRING, 0) }).ok()?;
+    i32::try_from(serial).ok()
+}
+
+/// Whether a descriptor of this number is open and stays so across exec.
+#[must_use]
+pub fn survives_exec(number: c_int) -> bool {
+    // SAFETY: F_GETFD reads the descriptor table only, whatever the number.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    flags >= 0 && flags & libc::FD_CLOEXEC == 0
+}
+
 /// Every signal's disposition becomes the default, and none is blocked.
 ///
 /// # Errors
@@ -351,13 +369,6 @@ pub fn set_file_ids(uid: u32, gid: u32) -> bool {
     };
     let (user, group) = in_order(uid == 0);
     user == c_long::from(uid) && group == c_long::from(gid)
-}
-
-/// Whether this process has no supplementary group.
-#[must_use]
-pub fn has_no_groups() -> bool {
-    // SAFETY: getgroups with size 0 writes nothing and answers how many there are.
-    unsafe { libc::getgroups(0, ptr::null_mut()) == 0 }
 }
 
 /// Ends this process now: no destructor, no buffer flushed.

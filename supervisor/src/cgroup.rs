@@ -5,6 +5,7 @@
 //! looked at until it is empty. All groups of one `ROOT` lie in one parent named from it (decisions C-96), which goes
 //! with its last group.
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use sandbox::promise::Groups;
 use sandbox::spec::Limits;
 
 /// Largest kernel file read here.
@@ -320,6 +322,19 @@ impl RunCgroup {
         let open = |it: &PathBuf| OpenOptions::new().write(true).open(it.join("cgroup.procs")).map(OwnedFd::from);
         let main = (self.ends != Ends::V2).then_some(&self.path);
         main.into_iter().chain(&self.v1).map(open).collect()
+    }
+
+    /// What a process that is in all of its groups can see of their names.
+    ///
+    /// # Errors
+    /// When a name holds a zero byte.
+    pub(crate) fn promised(&self) -> io::Result<Groups> {
+        let mut names: Vec<&std::ffi::OsStr> = self.path.iter().rev().take(2).collect();
+        names.push(std::ffi::OsStr::new(""));
+        names.reverse();
+        let end = names.join(std::ffi::OsStr::new("/")).into_encoded_bytes();
+        let count = u32::try_from(self.v1.len() + 1).map_err(io::Error::other)?;
+        Ok(Groups { end: CString::new(end).map_err(io::Error::other)?, count })
     }
 
     /// Sends SIGKILL to everything in it; nothing can refill it meanwhile. Under v1 a bounded number at a time, so it is

@@ -1,8 +1,11 @@
 //! What this host can give a run, looked at once at start.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
+use sandbox::measure::namespace_of;
+use sandbox::promise::{Namespace, NamespaceKind};
 use supervisor::wire::accounts::{Accounts, cgroup_name};
 
 use crate::cgroup::Cgroups;
@@ -32,6 +35,8 @@ pub(crate) struct Host {
     pub(crate) cgroups: Option<Cgroups>,
     /// The highest Landlock ABI, 0 for none.
     pub(crate) landlock_abi: u32,
+    /// The namespaces this process is in, which no run's process is to be in.
+    pub(crate) namespaces: Vec<Namespace>,
     /// Whether user namespaces can be made.
     pub(crate) user_namespaces: bool,
     /// The system call filter of every run's process.
@@ -65,6 +70,7 @@ impl Host {
             own: OwnFiles::new(own)?,
             cgroups: Cgroups::find(&cgroup_name(root)),
             landlock_abi: sandbox::sys::landlock_abi(),
+            namespaces: namespaces()?,
             user_namespaces: user_namespaces(),
             filter: sandbox::seccomp::filter(),
             init_filter: sandbox::seccomp::init_filter(),
@@ -90,4 +96,13 @@ fn user_namespaces() -> bool {
     // The file is absent where the kernel has none at all.
     let most = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").unwrap_or_default();
     most.trim().parse::<u64>().is_ok_and(|it| it > 0)
+}
+
+/// The namespaces of this process (`namespaces(7)`).
+fn namespaces() -> io::Result<Vec<Namespace>> {
+    let own = std::fs::File::open("/proc/self")?;
+    let one = |kind| namespace_of(own.as_fd(), kind).map(|not| Namespace { kind, not });
+    // A kernel without user namespaces has no such file; what would be confined is refused there.
+    let there = |kind: &NamespaceKind| *kind != NamespaceKind::User || user_namespaces();
+    NamespaceKind::ALL.into_iter().filter(there).map(one).collect::<Result<_, _>>().map_err(|it| io::Error::other(it.0))
 }

@@ -120,6 +120,41 @@ pub(crate) fn start(
     cgroup: Option<&RunCgroup>,
     host: &Host,
 ) -> Result<Launching, StageError> {
+    prepare(checked, streams, cgroup, host)?.start()
+}
+
+/// A launch of which everything is known and opened, and nothing started.
+pub(crate) struct Prepared<'a> {
+    /// What is done, in order, and what has to come of it.
+    pub(crate) recipe: Recipe,
+    title: String,
+    given: Given,
+    clone: Clone3<'a>,
+    status: OwnedFd,
+    lifeline: OwnedFd,
+}
+
+impl Prepared<'_> {
+    /// Starts the cell with it.
+    ///
+    /// # Errors
+    /// The stage that failed; nothing is left of the launch.
+    pub(crate) fn start(self) -> Result<Launching, StageError> {
+        let (pid, pidfd) = spawn(&self.title, &self.recipe, self.given, self.clone)?;
+        Ok(Launching { pid, pidfd, status: self.status, lifeline: self.lifeline })
+    }
+}
+
+/// Opens what a checked plan's process needs and writes its recipe.
+///
+/// # Errors
+/// The stage that failed; nothing is left of the launch.
+pub(crate) fn prepare<'a>(
+    checked: CheckedPlan,
+    streams: [OwnedFd; 3],
+    cgroup: Option<&'a RunCgroup>,
+    host: &Host,
+) -> Result<Prepared<'a>, StageError> {
     if let Some(path) = &checked.missing {
         let why = format!("{path}: {}", plain(Errno::NOENT));
         return Err(StageError { code: 125, stage: "host paths".to_owned(), why });
@@ -143,6 +178,7 @@ pub(crate) fn start(
         lifeline,
         streams,
         groups,
+        in_groups: cgroup.map(|it| it.promised()).transpose().map_err(stage("cgroup"))?,
         account: ids(checked.account),
         cell: ids(host.accounts.cell),
         init_filter: &host.init_filter,
@@ -165,6 +201,7 @@ pub(crate) fn start(
                 devices: given.trees(&checked.devices)?,
                 homes: given.trees(&checked.homes)?,
                 filter: &host.filter,
+                namespaces: &host.namespaces,
             };
             facts.launch.fds = given.numbers();
             let mut namespaces = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
@@ -175,8 +212,7 @@ pub(crate) fn start(
         }
     };
     let clone = Clone3 { namespaces: u64::from(namespaces.cast_unsigned()), cgroup: born_in };
-    let (pid, pidfd) = spawn(&title, &recipe, given, clone)?;
-    Ok(Launching { pid, pidfd, status: pipes.status_out, lifeline: pipes.lifeline_in })
+    Ok(Prepared { recipe, title, given, clone, status: pipes.status_out, lifeline: pipes.lifeline_in })
 }
 
 /// Starts a workspace step as an account in a sandbox the supervisor describes. Its host paths may be OCX's own.
@@ -220,6 +256,19 @@ pub(crate) fn become_account(
     account: Account,
     streams: [OwnedFd; 3],
 ) -> Result<Launching, StageError> {
+    prepare_account(argv, env, account, streams)?.start()
+}
+
+/// What [`become_account`] starts.
+///
+/// # Errors
+/// The stage that failed.
+pub(crate) fn prepare_account(
+    argv: &[String],
+    env: &[(String, String)],
+    account: Account,
+    streams: [OwnedFd; 3],
+) -> Result<Prepared<'static>, StageError> {
     let pipes = Pipes::new()?;
     let mut given = Given::default();
     let (status, lifeline) = (given.add(pipes.status_in), given.add(pipes.lifeline_out));
@@ -231,8 +280,8 @@ pub(crate) fn become_account(
     let becoming = Becoming { fds: given.numbers(), status, lifeline, streams, account, parent };
     let recipe = recipe::becoming(&run, &becoming).map_err(zero)?;
     let clone = Clone3 { namespaces: 0, cgroup: None };
-    let (pid, pidfd) = spawn("ocx-cell: node", &recipe, given, clone)?;
-    Ok(Launching { pid, pidfd, status: pipes.status_out, lifeline: pipes.lifeline_in })
+    let title = "ocx-cell: node".to_owned();
+    Ok(Prepared { recipe, title, given, clone, status: pipes.status_out, lifeline: pipes.lifeline_in })
 }
 
 fn zero(recipe::ZeroByte(field): recipe::ZeroByte) -> StageError {

@@ -37,14 +37,14 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// A ROOT of a test's own, with one workspace.
-struct Rooted {
+pub(crate) struct Rooted {
     folder: Folder,
-    host: Host,
+    pub(crate) host: Host,
     workspace: String,
 }
 
 impl Rooted {
-    fn new() -> Result<Self, Failed> {
+    pub(crate) fn new() -> Result<Self, Failed> {
         let folder = Folder::new()?;
         chown(&folder.0, Some(0), Some(0))?;
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o711))?;
@@ -61,7 +61,7 @@ impl Rooted {
         Ok(Self { folder, host, workspace })
     }
 
-    fn plan(&self, script: &str) -> LaunchPlan {
+    pub(crate) fn plan(&self, script: &str) -> LaunchPlan {
         LaunchPlan {
             run: "3f2a91c07b".repeat(4),
             workspace: Some(self.workspace.clone()),
@@ -74,10 +74,36 @@ impl Rooted {
     fn launch(&self, plan: &LaunchPlan) -> Result<(Launching, OwnedFd), Failed> {
         let checked = policy::check(plan, &self.host).map_err(|it| format!("{it:?}"))?;
         let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
-        let null = || fs::File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
-        let streams = [null()?, input.try_clone()?, input];
-        let cell = launch::start(checked, streams, None, &self.host).map_err(|it| format!("{it:?}"))?;
+        let cell = launch::start(checked, streams(input)?, None, &self.host).map_err(|it| format!("{it:?}"))?;
         Ok((cell, output))
+    }
+
+    /// Makes one of the owner's settings.
+    pub(crate) fn setting(&self, name: &str, text: &str) -> Result<(), Failed> {
+        self.folder.file(&format!("settings/{name}"), text).map(drop)
+    }
+
+    /// A plan with something of every kind: without a sandbox, with the host's network, with capabilities, or ordinary.
+    pub(crate) fn of(&self, which: &str, home: &str, script: &str) -> LaunchPlan {
+        let mut plan = self.plan(script);
+        plan.limits = Limits { cpu_s: Some(50), processes: Some(50), file_size_bytes: Some(1 << 20), ..plan.limits };
+        plan.process.cwd.clone_from(&self.workspace);
+        if which == "open" {
+            plan.workspace = None;
+            plan.sandbox = None;
+            plan.limits.processes = None;
+            plan.process.cwd = "/usr".to_owned();
+            return plan;
+        }
+        with(plan, |it| {
+            it.read_write = vec![self.workspace.clone()];
+            it.homes = vec![home.to_owned()];
+            it.created_files = vec![CreatedFile { at: "/etc/passwd".to_owned(), text: String::new() }];
+            it.network = which == "network";
+            if which == "capabilities" {
+                it.linux_capabilities = vec!["CAP_NET_BIND_SERVICE".to_owned(), "CAP_CHOWN".to_owned()];
+            }
+        })
     }
 
     /// What it prints on both streams, and how it ends.
@@ -93,6 +119,12 @@ impl Rooted {
             Err(it) => Ok((it.row, format!("{}: {}", it.field, it.why))),
         }
     }
+}
+
+/// Nothing to read, and one place for both outputs.
+pub(crate) fn streams(output: OwnedFd) -> Result<[OwnedFd; 3], Failed> {
+    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
+    Ok([null.into(), output.try_clone()?, output])
 }
 
 fn process(script: &str) -> Process {
@@ -132,7 +164,7 @@ fn with(mut plan: LaunchPlan, change: impl FnOnce(&mut Confinement)) -> LaunchPl
     plan
 }
 
-fn go(cell: &Launching) -> Result<(), Failed> {
+pub(crate) fn go(cell: &Launching) -> Result<(), Failed> {
     match rustix::io::write(&cell.lifeline, &[sandbox::init::GO]) {
         // A cell that has failed already reads no more.
         Ok(_) | Err(rustix::io::Errno::PIPE) => Ok(()),
@@ -140,7 +172,7 @@ fn go(cell: &Launching) -> Result<(), Failed> {
     }
 }
 
-fn to_the_end(cell: Launching, output: OwnedFd) -> Result<(String, Option<Said>), Failed> {
+pub(crate) fn to_the_end(cell: Launching, output: OwnedFd) -> Result<(String, Option<Said>), Failed> {
     let mut text = String::new();
     fs::File::from(output).read_to_string(&mut text)?;
     waitid(WaitId::PidFd(cell.pidfd.as_fd()), WaitIdOptions::EXITED)?;

@@ -32,6 +32,7 @@ mod process;
 mod refusals;
 mod run;
 mod seen;
+mod verify;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -39,13 +40,28 @@ use libtest_mimic::{Arguments, Failed, Trial};
 type Test = (&'static str, fn() -> Result<(), Failed>);
 
 fn main() {
+    if let Some(done) = verify::asked() {
+        if let Err(why) = done {
+            eprintln!("{why:?}");
+            std::process::exit(1);
+        }
+        return;
+    }
     let arguments = Arguments::from_args();
     let lacks = run::lacks();
     if let Some(why) = lacks {
         eprintln!("confinement: all tests skipped: {why}");
     }
-    let all =
-        [seen::TESTS, process::TESTS, limits::TESTS, ending::TESTS, refusals::TESTS, attacks::TESTS, launches::TESTS];
+    let all = [
+        seen::TESTS,
+        process::TESTS,
+        limits::TESTS,
+        ending::TESTS,
+        refusals::TESTS,
+        attacks::TESTS,
+        launches::TESTS,
+        verify::TESTS,
+    ];
     let trials =
         all.into_iter().flatten().map(|(name, test)| Trial::test(*name, test).with_ignored_flag(lacks.is_some()));
     libtest_mimic::run(&arguments, trials.collect()).exit();
