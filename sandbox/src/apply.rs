@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Gid, Mode, OFlags, Uid, openat};
+use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmount};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -14,7 +14,7 @@ use crate::measure::{self, Before, Difference, Strict};
 use crate::op::{Access, Exec, Inner, Kind, Maps, Measured, Op, Point, Recipe, Resource, Stage};
 use crate::promise::Promise;
 use crate::status::Line;
-use crate::{init, mounts, paths, sys};
+use crate::{init, landlock, mounts, paths, sys};
 
 /// MS_PRIVATE, as `mount_setattr(2)` takes it.
 const PRIVATE: u64 = 1 << 18;
@@ -36,6 +36,8 @@ struct Building<'a> {
     proc: Option<OwnedFd>,
     proc_at: Vec<u8>,
     created: Option<(OwnedFd, u32)>,
+    /// Landlock's, and its ABI, until it restricts.
+    ruleset: Option<(OwnedFd, u32)>,
 }
 
 /// Carries `recipe` out and becomes its program, or the init of it. Never returns: what fails is said on the status pipe.
@@ -58,6 +60,7 @@ pub fn run(recipe: &Recipe) -> ! {
         proc: None,
         proc_at: Vec::new(),
         created: None,
+        ruleset: None,
     };
     for op in &recipe.build {
         do_or_fail(&mut building, op, status.as_fd());
@@ -100,6 +103,7 @@ fn measure(building: &Building<'_>, what: Measured) -> Result<(), Difference> {
             let parent = parent.as_ref().map(OwnedFd::as_fd);
             measure::filters(&mut Strict, own, parent, promise, &before(building))
         }
+        Measured::Files => measure::files(&mut Strict, promise, &before(building)),
     }
 }
 
@@ -393,7 +397,27 @@ fn apply(building: &mut Building<'_>, op: &Op) -> Result<(), Errno> {
         Op::Directory { at } => process::chdir(at),
         Op::Scopes {} => {
             building.socket = Some(measure::abstract_socket()?);
-            sys(sys::landlock_scopes())
+            let ruleset = sys::landlock_ruleset(0, landlock::SCOPES).map_err(|it| errno(&it))?;
+            sys(sys::landlock_restrict(ruleset.as_fd()))
+        }
+        Op::Ruleset { abi } => {
+            let made = sys::landlock_ruleset(landlock::handled(*abi), landlock::scoped(*abi));
+            building.ruleset = Some((made.map_err(|it| errno(&it))?, *abi));
+            Ok(())
+        }
+        Op::Allow { source, grant } => {
+            let what = take(building, *source).ok_or(Errno::BADF)?;
+            let (ruleset, abi) = building.ruleset.as_ref().ok_or(Errno::BADF)?;
+            let folder = FileType::from_raw_mode(rustix::fs::fstat(&what)?.st_mode) == FileType::Directory;
+            let rights = landlock::rights(*grant, *abi, folder);
+            sys(sys::landlock_allow(ruleset.as_fd(), what.as_fd(), rights))
+        }
+        Op::Restrict {} => {
+            let (ruleset, abi) = building.ruleset.take().ok_or(Errno::BADF)?;
+            if landlock::scoped(abi) != 0 {
+                building.socket = Some(measure::abstract_socket()?);
+            }
+            sys(sys::landlock_restrict(ruleset.as_fd()))
         }
         Op::OnlyStreams {} => sys(sys::only_streams_survive()),
         Op::Filter { program } => sys(sys::load_filter(program)),

@@ -6,6 +6,7 @@
 pub mod apply;
 pub mod flat;
 pub mod init;
+pub mod landlock;
 pub mod measure;
 mod mounts;
 pub mod op;

@@ -15,7 +15,7 @@ use rustix::process::{self, DumpableBehavior, Resource as Kernel, Signal};
 
 use crate::op::{Maps, Resource};
 use crate::promise::{Denies, Groups, Mount, NamespaceKind, Promise, Watcher};
-use crate::sys;
+use crate::{landlock, sys};
 
 /// Most bytes read of one file of proc: hosts with tens of thousands of mounts are no place for a whole `/`.
 const PROC_BYTES_MAX: usize = 16 << 20;
@@ -422,10 +422,28 @@ pub fn inside(
         judge.fact(&what, is_stream(number, given), &"another file", &"as given")?;
     }
     if promise.scoped {
-        let closed = before.socket.map(reaches) == Some(Err(Errno::PERM));
-        judge.fact(&"abstract sockets", closed, &"open", &"closed by Landlock")?;
+        closed_sockets(judge, before)?;
     }
     descriptors(judge, folder)
+}
+
+fn closed_sockets(judge: &mut dyn Judge, before: &Before<'_>) -> Result<(), Difference> {
+    let closed = before.socket.map(reaches) == Some(Err(Errno::PERM));
+    judge.fact(&"abstract sockets", closed, &"open", &"closed by Landlock")
+}
+
+/// Whether Landlock holds a process: no call tells, so what it denies is tried.
+///
+/// # Errors
+/// The judge's.
+pub fn files(judge: &mut dyn Judge, promise: &Promise, before: &Before<'_>) -> Result<(), Difference> {
+    if promise.held == 0 {
+        return Ok(());
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(rustix::fs::CWD, c"/", flags, Mode::empty());
+    judge.fact(&"the list of the root", root.err() == Some(Errno::ACCESS), &"open", &"closed by Landlock")?;
+    if landlock::scoped(promise.held) == 0 { Ok(()) } else { closed_sockets(judge, before) }
 }
 
 fn is_stream(number: u32, given: BorrowedFd<'_>) -> bool {

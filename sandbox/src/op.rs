@@ -137,6 +137,8 @@ words! {
         All = 3, "all of it";
         /// The system call filters. Apart, since a filter denies what the rest is measured by.
         Filters = 4, "filters";
+        /// What Landlock keeps it from. Last, since it keeps it from what the rest is measured by.
+        Files = 5, "files";
     }
 }
 
@@ -151,6 +153,22 @@ words! {
         Processes = 3, "processes";
         /// RLIMIT_CORE, bytes.
         Core = 4, "core";
+    }
+}
+
+words! {
+    /// What Landlock lets a process do with a file or with everything beneath a folder.
+    Grant {
+        /// Reads files, and lists no folder.
+        Reads = 1, "reads";
+        /// Reads files and lists folders.
+        Lists = 2, "reads and lists";
+        /// As above, and runs programs.
+        Runs = 3, "runs";
+        /// Makes, reads, writes and removes files and folders; runs none of them.
+        Keeps = 4, "keeps";
+        /// Reads, writes and controls devices.
+        Device = 5, "uses the device";
     }
 }
 
@@ -253,6 +271,12 @@ ops! {
     Scopes = 28, Landlock, {};
     /// Nothing but the streams survives the exec.
     OnlyStreams = 29, Streams, {};
+    /// Landlock: makes a ruleset of every file right and scope that this ABI knows.
+    Ruleset = 37, Landlock, { /** The kernel's ABI, or a lower one. */ abi: u32 };
+    /// Landlock: what may be done with this, and with everything beneath it when it is a folder.
+    Allow = 38, Landlock, { /** The file or folder, opened. */ source: Source, /** What. */ grant: Grant };
+    /// Landlock: from here on nothing else is opened, and nothing outside is signalled.
+    Restrict = 39, Landlock, {};
     /// The system call filter, as BPF instructions of 8 bytes.
     Filter = 30, Filter, { /** The program. */ program: Vec<u8> };
     /// Ends with its parent; at once when the parent is already not the one given (0: not compared).
@@ -302,6 +326,9 @@ impl Op {
             | Self::Streams { .. }
             | Self::Signals {}
             | Self::Scopes {}
+            | Self::Ruleset { .. }
+            | Self::Allow { .. }
+            | Self::Restrict {}
             | Self::OnlyStreams {}
             | Self::Filter { .. }
             | Self::EndWithParent { .. }
@@ -352,6 +379,9 @@ impl fmt::Display for Op {
             Self::Signals {} => f.write_str("signals reset"),
             Self::Directory { at } => write!(f, "start in {}", text(at)),
             Self::Scopes {} => f.write_str("landlock scopes: abstract sockets, signals"),
+            Self::Ruleset { abi } => write!(f, "landlock ruleset, abi {abi}"),
+            Self::Allow { source, grant } => write!(f, "landlock {} {source}", grant.word()),
+            Self::Restrict {} => f.write_str("landlock restricts"),
             Self::OnlyStreams {} => f.write_str("only the streams survive exec"),
             Self::Filter { program } => write!(f, "filter of {} instructions", program.len() / 8),
             Self::EndWithParent { .. } => f.write_str("ends with its parent"),

@@ -164,6 +164,8 @@ pub struct Promise {
     pub leads_session: bool,
     /// Whether Landlock keeps it from abstract sockets outside.
     pub scoped: bool,
+    /// The Landlock ABI by which it is kept from files it was not granted and from abstract sockets outside; 0 for none.
+    pub held: u32,
     /// Whether a system call filter is on.
     pub filtered: bool,
     /// Whether the kernel ends it with its parent.
@@ -207,6 +209,7 @@ fields!(Promise {
     mask,
     leads_session,
     scoped,
+    held,
     filtered,
     ends_with_parent,
     directory,

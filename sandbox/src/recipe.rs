@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-use crate::op::{Access, Exec, Inner, Kind, Maps, Measured, Op, Point, Recipe, Resource, Source};
+use crate::op::{Access, Exec, Grant, Inner, Kind, Maps, Measured, Op, Point, Recipe, Resource, Source};
 use crate::promise::{Denies, Groups, Limit, Link, Mount, Namespace, NamespaceKind, Promise, Watcher};
 use crate::spec::{Confinement, Limits};
 
@@ -357,6 +357,7 @@ fn plain(ids: [u32; 2], directory: CString, mask: u32, streams: [Source; 3]) -> 
         mask,
         leads_session: false,
         scoped: false,
+        held: 0,
         filtered: false,
         ends_with_parent: false,
         directory,
@@ -382,6 +383,7 @@ fn promise(confinement: &Confinement, limits: &Limits, cwd: &str, facts: &Facts<
         limits: limits_of(limits),
         leads_session: confinement.isolate_terminal,
         scoped: confinement.network,
+        held: 0,
         filtered: true,
         watcher: Some(Watcher { ids: facts.launch.cell, ends_with_parent: confinement.ends_with_parent, reaps: false }),
         ..plain(ids, text("process.cwd", cwd)?, 0o022, facts.launch.streams)
@@ -523,7 +525,7 @@ pub fn unconfined(limits: &Limits, run: &Program<'_>, launch: &Launch<'_>) -> Re
 
 /// What becomes the program without namespaces: for the protocol process.
 #[derive(Debug, Clone)]
-pub struct Becoming {
+pub struct Becoming<'a> {
     /// The numbers of the descriptors the cell inherits, by source.
     pub fds: Vec<u32>,
     /// Status pipe, writing end.
@@ -536,13 +538,19 @@ pub struct Becoming {
     pub account: [u32; 2],
     /// The supervisor's pid: the program ends with it.
     pub parent: u32,
+    /// The kernel's Landlock ABI; 0 where it has none, and then nothing is held by it.
+    pub landlock_abi: u32,
+    /// The files and folders it may open, and what it may do with them.
+    pub grants: &'a [(Source, Grant)],
+    /// Its system call filter.
+    pub filter: &'a [u8],
 }
 
 /// The recipe of a process that gives everything up and becomes the program.
 ///
 /// # Errors
 /// When a text holds a zero byte.
-pub fn becoming(run: &Program<'_>, facts: &Becoming) -> Result<Recipe, ZeroByte> {
+pub fn becoming(run: &Program<'_>, facts: &Becoming<'_>) -> Result<Recipe, ZeroByte> {
     let [uid, gid] = facts.account;
     let mut program = vec![
         Op::AwaitGo { lifeline: facts.lifeline },
@@ -558,7 +566,14 @@ pub fn becoming(run: &Program<'_>, facts: &Becoming) -> Result<Recipe, ZeroByte>
         Op::Limit { resource: NO_CORE.resource, soft: NO_CORE.soft, hard: NO_CORE.hard },
     ];
     program.extend(starting(text("cwd", run.cwd)?, 0o077, facts.streams));
-    program.extend(verified(None));
+    program.extend(verified(Some(facts.filter)));
+    // Last: what the rest is measured by could not be opened after it.
+    let abi = facts.landlock_abi;
+    if abi > 0 {
+        program.push(Op::Ruleset { abi });
+        program.extend(facts.grants.iter().map(|(source, grant)| Op::Allow { source: *source, grant: *grant }));
+        program.extend([Op::Restrict {}, Op::Measure { what: Measured::Files }]);
+    }
     Ok(Recipe {
         fds: facts.fds.clone(),
         status: facts.status,
@@ -570,6 +585,8 @@ pub fn becoming(run: &Program<'_>, facts: &Becoming) -> Result<Recipe, ZeroByte>
             limits: vec![NO_CORE],
             leads_session: true,
             ends_with_parent: true,
+            held: facts.landlock_abi,
+            filtered: true,
             ..plain(facts.account, text("cwd", run.cwd)?, 0o077, facts.streams)
         },
         exec: exec(run)?,

@@ -170,6 +170,28 @@ const NATIVE: u32 = 0xc000_00b7;
 #[cfg(target_arch = "x86_64")]
 const X32: u32 = 0x4000_0000;
 
+const NEW_NAMESPACES: u32 = 0x7e02_0000; // CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+const SYS_PROCESS_MADVISE: i64 = 440;
+
+/// What is closed to the protocol process besides: it makes connections, files and children, and nothing else.
+const NODE_TOO: &[Rule] = &[
+    // It debugs nobody.
+    deny(libc::SYS_ptrace, EPERM),
+    deny(SYS_PROCESS_MADVISE, EPERM),
+    // No namespace of any kind.
+    deny(libc::SYS_unshare, EPERM),
+    deny_when(libc::SYS_clone, EPERM, &[Test::AnyBit(0, NEW_NAMESPACES)]),
+    // It serves nobody: whoever speaks for it does so by the link.
+    deny(libc::SYS_listen, EPERM),
+    // Paths are opened as paths.
+    deny(libc::SYS_name_to_handle_at, EPERM),
+];
+
+/// The rules of the protocol process on this architecture.
+pub fn node_rules() -> impl Iterator<Item = &'static Rule> {
+    rules().chain(NODE_TOO)
+}
+
 /// The rules of every run on this architecture.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     ALWAYS.iter().chain(HERE)
@@ -203,8 +225,18 @@ const fn step(code: u16, yes: u8, no: u8, k: u32) -> Instruction {
 /// The filter of every run, as instructions of 8 bytes. Made once at start; a run only loads it.
 #[must_use]
 pub fn filter() -> Vec<u8> {
+    filter_of(rules())
+}
+
+/// The filter of the protocol process and of what it drives, in the same form.
+#[must_use]
+pub fn node_filter() -> Vec<u8> {
+    filter_of(node_rules())
+}
+
+fn filter_of(rules: impl Iterator<Item = &'static Rule>) -> Vec<u8> {
     let mut by_call: BTreeMap<u32, Vec<&Rule>> = BTreeMap::new();
-    for rule in rules() {
+    for rule in rules {
         if let Ok(call) = u32::try_from(rule.call) {
             by_call.entry(call).or_default().push(rule);
         }

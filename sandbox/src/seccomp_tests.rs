@@ -51,6 +51,26 @@ fn every_rule_without_tests_denies_and_every_other_call_is_allowed() {
 }
 
 #[test]
+fn the_protocol_process_is_denied_all_that_runs_are_and_its_own_list() {
+    let program = node_filter();
+    assert!(program.len() / 8 <= crate::sys::FILTER_INSTRUCTIONS_MAX);
+    for call in 0..600_u32 {
+        let of_a_run = answer(&filter(), NATIVE, call, [0; 6]);
+        let whole = NODE_TOO.iter().find(|it| it.call == i64::from(call) && it.when.is_empty());
+        let got = answer(&program, NATIVE, call, [0; 6]);
+        let expected =
+            if of_a_run == ALLOW { whole.map_or(ALLOW, |it| ERROR | u32::from(it.answer)) } else { of_a_run };
+        assert_eq!(got, expected, "call {call}");
+    }
+    let clone = |flags| answer(&program, NATIVE, u32::try_from(libc::SYS_clone).unwrap(), [flags, 0, 0, 0, 0, 0]);
+    for flag in [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000] {
+        assert_eq!(clone(flag | 0x11), ERROR | u32::from(EPERM), "{flag:x}");
+    }
+    // What a C library makes a thread and a child with.
+    assert_eq!([clone(0x3d_0f00), clone(0x4111)], [ALLOW; 2]);
+}
+
+#[test]
 fn another_architecture_is_killed_and_x32_is_absent() {
     assert_eq!(answer(&filter(), 0x4000_0003, 0, [0; 6]), KILL);
     #[cfg(target_arch = "x86_64")]

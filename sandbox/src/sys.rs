@@ -68,23 +68,47 @@ pub fn fork(user_namespace: bool) -> io::Result<Option<u32>> {
     Ok(u32::try_from(pid).ok().filter(|it| *it != 0))
 }
 
-/// Landlock: from here on no abstract socket is connected and no process signalled outside what this thread starts.
+/// Landlock: a ruleset of these file rights and scopes, closed by exec.
 ///
 /// # Errors
-/// As the calls have them; EINVAL below ABI 6.
-pub fn landlock_scopes() -> io::Result<()> {
+/// As `landlock_create_ruleset(2)` has them; EINVAL for what this kernel does not know.
+pub fn landlock_ruleset(files: u64, scoped: u64) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Ruleset {
         handled_access_fs: u64,
         handled_access_net: u64,
         scoped: u64,
     }
-    const ABSTRACT_UNIX_SOCKET: u64 = 1;
-    const SIGNAL: u64 = 2;
-    let asked = Ruleset { handled_access_fs: 0, handled_access_net: 0, scoped: ABSTRACT_UNIX_SOCKET | SIGNAL };
-    // SAFETY: landlock_create_ruleset reads `asked` for the size given and keeps no pointer.
+    let asked = Ruleset { handled_access_fs: files, handled_access_net: 0, scoped };
+    // SAFETY: landlock_create_ruleset reads `asked` for the size given and keeps no pointer. A kernel that knows a shorter
+    // struct asks that the rest be zero.
     let made = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const asked, size_of::<Ruleset>(), 0) };
-    let ruleset = descriptor(cvt(made)?)?;
+    descriptor(cvt(made)?)
+}
+
+/// Landlock: allows these rights for `what`, and for everything beneath it.
+///
+/// # Errors
+/// As `landlock_add_rule(2)` has them; EINVAL for a folder's right on a file.
+pub fn landlock_allow(ruleset: BorrowedFd<'_>, what: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
+    #[repr(C, packed)]
+    struct Beneath {
+        allowed_access: u64,
+        parent_fd: c_int,
+    }
+    const PATH_BENEATH: c_int = 1;
+    let rule = Beneath { allowed_access: rights, parent_fd: what.as_raw_fd() };
+    // SAFETY: for this kind of rule landlock_add_rule reads one packed struct of a u64 and an int, which lives past the
+    // call; both descriptors are open for the length of their borrows.
+    cvt(unsafe { libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PATH_BENEATH, &raw const rule, 0) })?;
+    Ok(())
+}
+
+/// Landlock: this thread and what it starts are held by the ruleset from here on.
+///
+/// # Errors
+/// As `landlock_restrict_self(2)` has them.
+pub fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: landlock_restrict_self takes an open ruleset and flags; it reads no memory.
     cvt(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) })?;
     Ok(())

@@ -76,6 +76,8 @@ impl Program {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", &self.home)
+            // The node may write in its own folders alone.
+            .env("TMPDIR", &self.home)
             .env("USER", &self.user)
             .env("LANG", "C.UTF-8");
     }

@@ -56,6 +56,9 @@ pub fn main(args: &[String]) -> ExitCode {
 }
 
 fn run(root: &std::path::Path) -> Result<(), String> {
+    // Passwords are in this memory. An exec makes any process dumpable again, so it cannot be done for us.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .map_err(|error| format!("not dumpable: {error}"))?;
     supervisor::points::begin(root);
     let link = Link::from_stdin()
         .map_err(|error| format!("the link: {error}; the protocol process is started by ocx-supervisor alone"))?;

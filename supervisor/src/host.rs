@@ -43,6 +43,8 @@ pub(crate) struct Host {
     pub(crate) filter: Vec<u8>,
     /// The system call filter of every sandbox's init.
     pub(crate) init_filter: Vec<u8>,
+    /// The system call filter of the protocol process.
+    pub(crate) node_filter: Vec<u8>,
 }
 
 impl Host {
@@ -74,6 +76,7 @@ impl Host {
             user_namespaces: user_namespaces(),
             filter: sandbox::seccomp::filter(),
             init_filter: sandbox::seccomp::init_filter(),
+            node_filter: sandbox::seccomp::node_filter(),
         })
     }
 

@@ -12,7 +12,7 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandbox::flat;
-use sandbox::op::{Recipe, Source};
+use sandbox::op::{Grant, Recipe, Source};
 use sandbox::recipe::{self, Becoming, Facts, Launch, Program, Shown, new_network};
 use sandbox::spec::{Confinement, Limits};
 use supervisor::wire::accounts::Account;
@@ -245,29 +245,31 @@ pub(crate) fn start_step(
     start(policy::step(&plan, confinement, account, host).map_err(refused)?, streams, cgroup, host)
 }
 
-/// Starts a program as an account with nothing: no groups, no capability, no new privileges, the three descriptors given
-/// and no other, ended with this process. For the protocol process.
+/// Starts a program as the protocol process's account with nothing: no groups, no capability, no new privileges, the three
+/// descriptors given and no other, ended with this process. It opens what `grants` allow, where the kernel has Landlock.
 ///
 /// # Errors
 /// The stage that failed; nothing is left of the launch.
-pub(crate) fn become_account(
+pub(crate) fn become_node(
     argv: &[String],
     env: &[(String, String)],
-    account: Account,
+    grants: Vec<(OwnedFd, Grant)>,
     streams: [OwnedFd; 3],
+    host: &Host,
 ) -> Result<Launching, StageError> {
-    prepare_account(argv, env, account, streams)?.start()
+    prepare_node(argv, env, grants, streams, host)?.start()
 }
 
-/// What [`become_account`] starts.
+/// What [`become_node`] starts.
 ///
 /// # Errors
 /// The stage that failed.
-pub(crate) fn prepare_account(
+pub(crate) fn prepare_node(
     argv: &[String],
     env: &[(String, String)],
-    account: Account,
+    grants: Vec<(OwnedFd, Grant)>,
     streams: [OwnedFd; 3],
+    host: &Host,
 ) -> Result<Prepared<'static>, StageError> {
     let pipes = Pipes::new()?;
     let mut given = Given::default();
@@ -275,9 +277,18 @@ pub(crate) fn prepare_account(
     let streams = streams.map(|it| given.add(it));
     let env: BTreeMap<String, String> = env.iter().cloned().collect();
     let run = Program { command: argv, env: &env, cwd: "/" };
-    let account = [account.uid, account.gid];
-    let parent = std::process::id();
-    let becoming = Becoming { fds: given.numbers(), status, lifeline, streams, account, parent };
+    let grants: Vec<(Source, Grant)> = grants.into_iter().map(|(fd, grant)| (given.add(fd), grant)).collect();
+    let becoming = Becoming {
+        fds: given.numbers(),
+        status,
+        lifeline,
+        streams,
+        account: [host.accounts.node.uid, host.accounts.node.gid],
+        parent: std::process::id(),
+        landlock_abi: host.landlock_abi,
+        grants: &grants,
+        filter: &host.node_filter,
+    };
     let recipe = recipe::becoming(&run, &becoming).map_err(zero)?;
     let clone = Clone3 { namespaces: 0, cgroup: None };
     let title = "ocx-cell: node".to_owned();

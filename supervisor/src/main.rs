@@ -19,6 +19,7 @@ mod launched;
 mod link;
 mod log;
 mod names;
+mod node_files;
 mod node_process;
 mod once;
 mod once_file;

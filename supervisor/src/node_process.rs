@@ -18,6 +18,7 @@ use crate::launch::{self, Host, Launching};
 use crate::link::Link;
 use crate::log;
 use crate::names::{Due, Name};
+use crate::node_files;
 use crate::requests::Meter;
 use crate::run::RunState;
 use crate::service::Service;
@@ -151,13 +152,16 @@ impl Service {
         let env = [
             ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
             ("HOME".to_owned(), format!("{root}/state")),
+            // Fossil's and SQLite's too: of the usual places for such files it may open none.
+            ("TMPDIR".to_owned(), format!("{root}/state")),
             ("USER".to_owned(), "ocx".to_owned()),
             ("LANG".to_owned(), "C.UTF-8".to_owned()),
             ("TZ".to_owned(), "UTC".to_owned()),
         ];
         let log = || rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3).map_err(|e| format!("its log: {e}"));
         let streams = [socket, log()?, log()?];
-        launch::become_account(&argv, &env, self.fixed.accounts.node, streams).map_err(|e| e.to_string())
+        let grants = node_files::open(&self.fixed.root, &self.fixed.release)?;
+        launch::become_node(&argv, &env, grants, streams, &self.fixed.host).map_err(|e| e.to_string())
     }
 
     /// What the node's cell says: only that it could not become the node matters.

@@ -61,6 +61,12 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
              and a restart"
         ));
     }
+    if host.landlock_abi == 0 {
+        log::say(format_args!(
+            "this kernel has no Landlock: the protocol process can open whatever its account can (from Linux 5.13, with \
+             landlock among the modules of lsm=, it can open its own files only)"
+        ));
+    }
     let signals = signals::open().map_err(|e| format!("signals: {e}"))?;
     let mut turn = Turn::new(Name::Timer).map_err(|e| format!("the loop: {e}"))?;
     let sources = turn.sources().clone();

@@ -13,6 +13,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
         "CASE-36, C-110 the supervisor killed: everything of the run is ended, and lost is posted once",
         supervisor_killed,
     ),
+    ("the protocol process is filtered and shows nobody its memory", memory),
     ("C-108 the protocol process killed while ended is unknown: it is posted once", node_killed_while_ending),
 ];
 
@@ -44,6 +45,37 @@ fn node_killed() {
     let next = system.run("exit 0");
     system.ended(&next, SOON);
     assert_eq!(system.kinds(&asked), ["started", "ended", "log"]);
+    system.stop();
+}
+
+/// The kernel gives what an undumpable process has in /proc to root: nobody else may look.
+fn memory() {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::process::CommandExt as _;
+    let system = System::new();
+    let root = system.trial.layout().root();
+    let owner = |pid: u32| std::fs::metadata(format!("/proc/{pid}/mem")).unwrap().uid();
+    let line = format!("node\0--root\0{}\0", root.display());
+    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|it| it.unwrap().file_name().to_str()?.parse().ok());
+    let is_node = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).ends_with(&line)
+    };
+    let node: Vec<u32> = pids.filter(is_node).collect();
+    let [node] = node.as_slice() else { panic!("{node:?}") };
+    assert_eq!(owner(*node), 0);
+    let status = std::fs::read_to_string(format!("/proc/{node}/status")).unwrap();
+    assert!(status.lines().any(|line| line == "Seccomp:\t2"), "{status}");
+    // Control: an ordinary process of its account.
+    let account = std::fs::metadata(root.join("state")).unwrap().uid();
+    let mut other = std::process::Command::new("sleep").arg("60").uid(account).gid(account).spawn().unwrap();
+    let deadline = std::time::Instant::now() + SOON;
+    while owner(other.id()) != account {
+        assert!(std::time::Instant::now() < deadline, "the control: it is dumpable, and its account's");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
     system.stop();
 }
 

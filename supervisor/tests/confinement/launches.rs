@@ -10,6 +10,7 @@ use std::path::Path;
 use libtest_mimic::Failed;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
+use sandbox::op::Grant;
 use sandbox::spec::{Confinement, CreatedFile, Limits};
 use sandbox::status::{Ended, Listener, Said};
 use supervisor::wire::accounts::{Account, Accounts, derive};
@@ -350,19 +351,26 @@ fn becoming(script: &str) -> Result<(Launching, OwnedFd), Failed> {
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let null = fs::File::open("/dev/null")?.into();
     let env = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
-    let account = Account { uid: ACCOUNT, gid: ACCOUNT };
-    let cell = launch::become_account(&argv, &env, account, [null, input.try_clone()?, input]);
+    let mut root = Rooted::new()?;
+    root.host.accounts.node = Account { uid: ACCOUNT, gid: ACCOUNT };
+    // The program's own, and its view of itself.
+    let places = ["/usr", "/bin", "/lib", "/lib64", "/proc"].into_iter().filter(|it| fs::metadata(it).is_ok());
+    let grants = places.map(|it| Ok((fs::File::open(it)?.into(), Grant::Runs))).collect::<std::io::Result<_>>()?;
+    let cell = launch::become_node(&argv, &env, grants, [null, input.try_clone()?, input], &root.host);
     Ok((cell.map_err(|it| format!("{it:?}"))?, output))
 }
 
 fn becomes() -> Result<(), Failed> {
-    let script = "id -u; id -G; grep -E 'Cap(Eff|Bnd)|NoNew' /proc/self/status; echo /proc/self/fd/*; env | sort | grep -v -E '^(PWD|_|OLDPWD|SHLVL)='";
+    let script = "id -u; id -G; grep -E 'Cap(Eff|Bnd)|NoNew|Seccomp:' /proc/self/status; echo /proc/self/fd/*; env | sort | grep -v -E '^(PWD|_|OLDPWD|SHLVL)='";
     let (cell, output) = becoming(script)?;
     go(&cell)?;
-    let (text, _) = to_the_end(cell, output)?;
+    let (text, said) = to_the_end(cell, output)?;
+    if let Some(Said::Failed(failed)) = said {
+        return Err(format!("{failed:?}").into());
+    }
     let none = "0000000000000000";
     let expected = format!(
-        "{ACCOUNT}\n{ACCOUNT}\nCapEff:\t{none}\nCapBnd:\t{none}\nNoNewPrivs:\t1\n\
+        "{ACCOUNT}\n{ACCOUNT}\nCapEff:\t{none}\nCapBnd:\t{none}\nNoNewPrivs:\t1\nSeccomp:\t2\n\
          /proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 /proc/self/fd/3\nPATH=/usr/bin:/bin\n"
     );
     // The shell's own reading of the folder is the fourth.

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use libtest_mimic::Failed;
-use sandbox::op::{Op, Recipe, Stage};
+use sandbox::op::{Grant, Op, Recipe, Stage};
 use sandbox::status::Said;
 use supervisor::wire::accounts::Account;
 
@@ -75,7 +75,8 @@ struct World {
 impl World {
     fn new(which: &str) -> Result<Self, Failed> {
         let outside = Folder::new()?;
-        let rooted = Rooted::new()?;
+        let mut rooted = Rooted::new()?;
+        rooted.host.accounts.node = Account { uid: ACCOUNT, gid: ACCOUNT };
         rooted.setting("unconfined", "")?;
         let home = outside.folder("home", ACCOUNT)?;
         Ok(Self { rooted, which: which.to_owned(), home, _outside: outside })
@@ -93,7 +94,9 @@ impl World {
         };
         let mut prepared: Prepared<'_> = if self.which == "node" {
             let argv = ["/bin/sh", "-c", "echo ran"].map(str::to_owned);
-            launch::prepare_account(&argv, &[], Account { uid: ACCOUNT, gid: ACCOUNT }, streams)
+            // No grant can be left out and not be missed.
+            let grants = vec![(std::fs::File::open("/usr")?.into(), Grant::Runs)];
+            launch::prepare_node(&argv, &[], grants, streams, &self.rooted.host)
         } else {
             let plan = self.rooted.of(&self.which, &self.home, "echo ran");
             let checked = policy::check(&plan, &self.rooted.host).map_err(|it| format!("{it:?}"))?;
