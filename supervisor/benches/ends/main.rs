@@ -36,7 +36,9 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [program, "node", "--root", root] if program.ends_with("/ocx") => return node::main(Path::new(root)),
+        [program, "node", "--root", root] if program.ends_with("/ocx") => {
+            return node::main(Path::new(root), |_| String::new());
+        }
         [program, "step", kind, _, at] if program.ends_with("/ocx") => return node::step(kind, Path::new(at)),
         [program, "idle", _] if program.ends_with("/ocx") => return node::idle(),
         _ => {}

@@ -4,14 +4,30 @@
 //! test and waits; and the step tool, in the few lines a test needs.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
+mod attempts;
 mod ending;
 mod frames;
+mod held;
+mod hostile;
+mod lies;
 mod life;
 mod node;
+mod siege;
 mod start;
 mod states;
 mod unconfined;
 mod world;
+
+// The tables themselves: what a hostile process does is made from them.
+#[allow(dead_code, unused_imports, reason = "the program's own modules: it uses the rest of them")]
+#[path = "../../src/deadlines.rs"]
+mod deadlines;
+#[allow(dead_code, unused_imports, reason = "as above")]
+#[path = "../../src/requests.rs"]
+mod requests;
+#[allow(dead_code, unused_imports, reason = "as above")]
+#[path = "../../src/run.rs"]
+mod run;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,8 +38,16 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [program, "node", "--root", root] if program.ends_with("/ocx") => return node::main(Path::new(root)),
+        [program, "node", "--root", root] if program.ends_with("/ocx") => {
+            let root = Path::new(root);
+            return hostile::main(root).unwrap_or_else(|| node::main(root, attempts::make_all));
+        }
         [program, "step", kind, _, at] if program.ends_with("/ocx") => return node::step(kind, Path::new(at)),
+        [program, "attempts", root] if program.ends_with("/ocx") => return attempts::main(Path::new(root)),
+        [program, "without-landlock", words @ ..] if program.ends_with("/ocx") => {
+            say(&format!("without Landlock: {}", attempts::without_landlock(words)));
+            return ExitCode::FAILURE;
+        }
         [program, "idle", _] if program.ends_with("/ocx") => return node::idle(),
         _ => {}
     }
@@ -38,9 +62,18 @@ fn main() -> ExitCode {
             "no cgroup v1 hierarchies of freezer and pids here: tests of a host that has nothing else are counted as ignored",
         );
     }
-    let mut trials =
-        [start::tests(), life::tests(), states::tests(), frames::tests(), ending::tests(), unconfined::tests()]
-            .concat_tests(root);
+    let mut trials = [
+        start::tests(),
+        life::tests(),
+        states::tests(),
+        frames::tests(),
+        held::tests(),
+        lies::tests(),
+        siege::tests(),
+        ending::tests(),
+        unconfined::tests(),
+    ]
+    .concat_tests(root);
     trials.extend([unconfined::v1_tests(), ending::freezer_tests()].concat_tests(root && v1));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -125,11 +125,13 @@ fn node_is_nobody() {
         assert_eq!(field(set), ["0000000000000000"], "{set}");
     }
     assert_eq!(field("NoNewPrivs:"), ["1"]);
+    assert_eq!(field("Seccomp:"), ["2"]);
     let env = String::from_utf8(std::fs::read(proc.join("environ")).unwrap()).unwrap();
     let mut env: Vec<&str> = env.split_terminator('\0').collect();
     env.sort_unstable();
     let home = format!("HOME={}/state", world.root.display());
-    assert_eq!(env, [home.as_str(), "LANG=C.UTF-8", "PATH=/usr/bin:/bin", "TZ=UTC", "USER=ocx"]);
+    let temporary = format!("TMPDIR={}/state", world.root.display());
+    assert_eq!(env, [home.as_str(), "LANG=C.UTF-8", "PATH=/usr/bin:/bin", &temporary, "TZ=UTC", "USER=ocx"]);
     // Its three, and the one this test's node opened.
     let open = std::fs::read_dir(proc.join("fd")).unwrap().count();
     assert_eq!(open, 4);

@@ -26,6 +26,8 @@ pub(crate) struct World {
     pub(crate) root: PathBuf,
     /// Whether the supervisor is to find no cgroup v2 mounted.
     pub(crate) without_v2: bool,
+    /// Whether the supervisor is to find a kernel without Landlock.
+    pub(crate) without_landlock: bool,
     listener: UnixListener,
     supervisor: Option<Child>,
     log: Arc<(Mutex<Vec<String>>, Condvar)>,
@@ -72,7 +74,7 @@ impl World {
         let listener = UnixListener::bind(&socket).unwrap();
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
         let root = dir.join("root");
-        Self { dir, root, without_v2: false, listener, supervisor: None, log: Arc::default() }
+        Self { dir, root, without_v2: false, without_landlock: false, listener, supervisor: None, log: Arc::default() }
     }
 
     /// A world served, with a node that has said hello.
@@ -91,6 +93,10 @@ impl World {
                 "while read -r _ at kind _; do [ $kind = cgroup2 ] && umount -l $at; done < /proc/mounts; exec \"$@\"";
             let mut command = Command::new("unshare");
             command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(program);
+            command
+        } else if self.without_landlock {
+            let mut command = Command::new(self.dir.join("release/ocx"));
+            command.arg("without-landlock").arg(program);
             command
         } else {
             Command::new(program)
@@ -167,8 +173,13 @@ impl World {
 
     /// The next protocol process the supervisor starts.
     pub(crate) fn node(&self) -> Node {
+        self.node_within(SOON)
+    }
+
+    /// The next protocol process that is an ordinary one.
+    pub(crate) fn node_within(&self, wait: Duration) -> Node {
         self.listener.set_nonblocking(true).unwrap();
-        let until = Instant::now() + SOON;
+        let until = Instant::now() + wait;
         let test = loop {
             match self.listener.accept() {
                 Ok((test, _)) => break test,
@@ -202,38 +213,7 @@ impl World {
 
     /// A run's plan: a shell script, in its workspace.
     pub(crate) fn plan(&self, run: &str, workspace: Option<&str>, script: &str) -> LaunchPlan {
-        let system = ["/usr", "/bin", "/lib", "/lib64"].map(str::to_owned);
-        let read_only = system.into_iter().filter(|path| Path::new(path).exists()).collect();
-        let env = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8")];
-        LaunchPlan {
-            run: run.to_owned(),
-            workspace: workspace.map(str::to_owned),
-            sandbox: Some(Confinement {
-                uid: 1000,
-                gid: 1000,
-                linux_capabilities: Vec::new(),
-                network: false,
-                isolate_terminal: true,
-                ends_with_parent: true,
-                proc: "/proc".into(),
-                dev: "/dev".into(),
-                tmp: "/tmp".into(),
-                read_only,
-                read_write: workspace.map(str::to_owned).into_iter().collect(),
-                devices: Vec::new(),
-                homes: Vec::new(),
-                workspace_at: None,
-                created_files: Vec::new(),
-            }),
-            limits: Limits::default(),
-            process: Process {
-                command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
-                env: env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect::<BTreeMap<_, _>>(),
-                cwd: workspace.unwrap_or("/").to_owned(),
-                keep_stderr_bytes: 65536,
-                keep_stdout_bytes: 65536,
-            },
-        }
+        plan_at(run, workspace, script)
     }
 
     /// Takes, prepares and launches a script; gives the handle and its workspace.
@@ -337,8 +317,22 @@ impl Node {
     /// The next event, which is of an exit.
     pub(crate) fn exited(&mut self, of: Handle) -> Exited {
         let (event, fds) = self.event();
-        let Event::Exited { handle, event, end, ended_by, leftovers } = event else { panic!("{event:?}") };
-        assert_eq!(handle, of);
+        assert!(matches!(&event, Event::Exited { handle, .. } if *handle == of), "{event:?}");
+        Self::end_told(event, &fds)
+    }
+
+    /// Waits for the end of one run; what is told of others meanwhile is dropped.
+    pub(crate) fn exited_at_last(&mut self, of: Handle) -> Exited {
+        loop {
+            let (event, fds) = self.event();
+            if matches!(&event, Event::Exited { handle, .. } if *handle == of) {
+                return Self::end_told(event, &fds);
+            }
+        }
+    }
+
+    fn end_told(event: Event, fds: &[OwnedFd]) -> Exited {
+        let Event::Exited { event, end, ended_by, leftovers, .. } = event else { panic!("{event:?}") };
         let text = |n: usize| {
             let bytes = frame::read_sealed(fds.get(n).unwrap(), 64 << 20).unwrap();
             String::from_utf8_lossy(&bytes).into_owned()
@@ -358,6 +352,13 @@ impl Node {
         self.call(Request::Launch { handle }, &[plan.as_fd(), line.as_fd()])
     }
 
+    /// Has the process make every attempt; what came of them.
+    pub(crate) fn attempts(&mut self) -> String {
+        std::io::Write::write_all(&mut self.test, &[crate::node::MAKE_ATTEMPTS]).unwrap();
+        let answer = frame::receive(self.test.as_fd()).unwrap();
+        frame::decode(&answer.bytes).unwrap()
+    }
+
     /// Waits until the supervisor has closed the link and killed this process.
     pub(crate) fn wait_ended(self) {
         loop {
@@ -370,6 +371,42 @@ impl Node {
         self.test.set_read_timeout(Some(SOON)).unwrap();
         let end = std::io::Read::read(&mut &self.test, &mut [0]);
         assert!(matches!(end, Ok(0)) || end.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
+    }
+}
+
+/// A run's plan: a shell script, in its workspace.
+pub(crate) fn plan_at(run: &str, workspace: Option<&str>, script: &str) -> LaunchPlan {
+    let system = ["/usr", "/bin", "/lib", "/lib64"].map(str::to_owned);
+    let read_only = system.into_iter().filter(|path| Path::new(path).exists()).collect();
+    let env = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8")];
+    LaunchPlan {
+        run: run.to_owned(),
+        workspace: workspace.map(str::to_owned),
+        sandbox: Some(Confinement {
+            uid: 1000,
+            gid: 1000,
+            linux_capabilities: Vec::new(),
+            network: false,
+            isolate_terminal: true,
+            ends_with_parent: true,
+            proc: "/proc".into(),
+            dev: "/dev".into(),
+            tmp: "/tmp".into(),
+            read_only,
+            read_write: workspace.map(str::to_owned).into_iter().collect(),
+            devices: Vec::new(),
+            homes: Vec::new(),
+            workspace_at: None,
+            created_files: Vec::new(),
+        }),
+        limits: Limits::default(),
+        process: Process {
+            command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+            env: env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect::<BTreeMap<_, _>>(),
+            cwd: workspace.unwrap_or("/").to_owned(),
+            keep_stderr_bytes: 65536,
+            keep_stdout_bytes: 65536,
+        },
     }
 }
 
