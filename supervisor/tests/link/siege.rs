@@ -12,7 +12,7 @@ use supervisor::wire::message::{End, Event, Handle, Phase, Reply, Request};
 use crate::Test;
 use crate::hostile::{self, Attack};
 use crate::run::RunState;
-use crate::world::{Node, World, hash, processes};
+use crate::world::{Node, World, hash, processes, until};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![("siege::a_hostile_protocol_process_is_ended_each_time_and_no_run_is_harmed", siege)]
@@ -108,6 +108,8 @@ fn besieged(number: usize, list: &[Attack]) {
     assert_eq!(descriptors_now, descriptors, "list {number}: descriptors");
     assert!(memory_now <= memory + MEMORY_MORE_MAX_KIB, "list {number}: {memory} KiB became {memory_now}");
     assert_eq!(world.supervisor_pid(), pid);
+    // Just started, it may have no command line to be known by yet.
+    until("the good node drives something", || !world.driven().is_empty());
     let driven = world.driven();
     assert_eq!(driven.len(), 1, "what a hostile process left: {driven:?}");
 
