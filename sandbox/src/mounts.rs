@@ -29,6 +29,9 @@ fn links(proc: &[u8]) -> [(&'static CStr, Vec<u8>); 5] {
 /// Most that a sandbox's tmp holds, and its dev with what lies in shm: without a size it is half of the host's memory
 /// for each run (decisions C-87).
 const TMP_BYTES_MAX: &CStr = c"1g";
+/// Most files in either: without a number it is half of the host's pages for each run, of memory no limit but the run's
+/// own counts.
+const TMP_FILES_MAX: &CStr = c"1m";
 
 /// A new detached file system.
 fn new(kind: &CStr, options: &[(&CStr, &CStr)], attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {
@@ -64,7 +67,7 @@ pub(crate) fn proc() -> Result<OwnedFd, Errno> {
 
 /// An empty folder for anyone.
 pub(crate) fn tmp() -> Result<OwnedFd, Errno> {
-    let options = [(c"mode", c"1777"), (c"size", TMP_BYTES_MAX)];
+    let options = [(c"mode", c"1777"), (c"size", TMP_BYTES_MAX), (c"nr_inodes", TMP_FILES_MAX)];
     new(c"tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
 }
 
@@ -75,7 +78,7 @@ pub(crate) fn created() -> Result<OwnedFd, Errno> {
 
 /// The device directory, without its pts, which needs it in place. `proc` is where the sandbox sees its proc.
 pub(crate) fn dev(proc: &[u8]) -> Result<OwnedFd, Errno> {
-    let options = [(c"mode", c"0755"), (c"size", TMP_BYTES_MAX)];
+    let options = [(c"mode", c"0755"), (c"size", TMP_BYTES_MAX), (c"nr_inodes", TMP_FILES_MAX)];
     let dev = new(c"tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
     for (name, major, minor) in NODES {
         mknodat(&dev, name, FileType::CharacterDevice, Mode::from_raw_mode(0o666), makedev(major, minor))?;

@@ -1,7 +1,7 @@
 //! Linux capability names → bits (capabilities(7)). Upper case, as the protocol has them (decisions C-47).
 
 /// Every capability, in the kernel's order: its bit is its place.
-const NAMES: [&str; 41] = [
+pub(crate) const NAMES: [&str; 41] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
     "CAP_DAC_READ_SEARCH",

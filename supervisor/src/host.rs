@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sandbox::measure::namespace_of;
 use sandbox::promise::{Namespace, NamespaceKind};
+use sandbox::seccomp;
 use supervisor::wire::accounts::{Accounts, cgroup_name};
 
 use crate::cgroup::Cgroups;
@@ -13,6 +14,9 @@ use crate::own_files::{Guard, OwnFiles};
 
 /// First Landlock ABI with scopes for abstract sockets and signals.
 pub(crate) const LANDLOCK_SCOPES: u32 = 6;
+
+/// In `ROOT`, where its owner lets runs make sandboxes of their own; looked at once, at start.
+const NESTED: &str = "settings/nested_user_namespaces";
 
 /// The host, as policy and launches need it.
 #[derive(Debug)]
@@ -74,9 +78,9 @@ impl Host {
             landlock_abi: sandbox::sys::landlock_abi(),
             namespaces: namespaces()?,
             user_namespaces: user_namespaces(),
-            filter: sandbox::seccomp::filter(),
-            init_filter: sandbox::seccomp::init_filter(),
-            node_filter: sandbox::seccomp::node_filter(),
+            filter: if root.join(NESTED).exists() { seccomp::nested_filter() } else { seccomp::filter() },
+            init_filter: seccomp::init_filter(),
+            node_filter: seccomp::node_filter(),
         })
     }
 

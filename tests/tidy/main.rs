@@ -5,6 +5,7 @@
 
 mod ids;
 mod names;
+mod promises;
 mod words;
 
 use std::fs;

@@ -55,7 +55,7 @@ const GUESTS: &[InGuest] = &[
         arch: "x86_64",
         whole: false,
         variant: None,
-        short: &["sandbox-lib", "confinement", "link/states::", "link/unconfined::", "try", "node/adopted"],
+        short: &["sandbox-lib", "attacks", "confinement", "link/states::", "link/unconfined::", "try", "node/adopted"],
         budget: 480,
     },
     InGuest { arch: "x86_64", whole: true, variant: None, short: &["try", "confinement/limits::"], budget: 180 },
@@ -66,7 +66,7 @@ const GUESTS: &[InGuest] = &[
         arch: "aarch64",
         whole: false,
         variant: None,
-        short: &["sandbox-lib", "confinement", "try"],
+        short: &["sandbox-lib", "attacks", "confinement", "try"],
         budget: 360,
     },
 ];

@@ -24,7 +24,6 @@ mod policy;
 #[path = "../../src/sys.rs"]
 mod sys;
 
-mod attacks;
 mod ending;
 mod launches;
 mod limits;
@@ -52,16 +51,8 @@ fn main() {
     if let Some(why) = lacks {
         eprintln!("confinement: all tests skipped: {why}");
     }
-    let all = [
-        seen::TESTS,
-        process::TESTS,
-        limits::TESTS,
-        ending::TESTS,
-        refusals::TESTS,
-        attacks::TESTS,
-        launches::TESTS,
-        verify::TESTS,
-    ];
+    let all =
+        [seen::TESTS, process::TESTS, limits::TESTS, ending::TESTS, refusals::TESTS, launches::TESTS, verify::TESTS];
     let trials =
         all.into_iter().flatten().map(|(name, test)| Trial::test(*name, test).with_ignored_flag(lacks.is_some()));
     libtest_mimic::run(&arguments, trials.collect()).exit();

@@ -136,6 +136,11 @@ impl Run {
         self.with("/sandbox/read_write", json!(paths))
     }
 
+    /// What is asked, as FILE holds it.
+    pub(crate) fn json(&self) -> &Value {
+        &self.0
+    }
+
     /// Writes the file and gives the command that runs it.
     fn prepared(&self) -> Result<(File, Command), Failed> {
         let file = File::new(&self.0.to_string())?;
