@@ -72,7 +72,14 @@ fn named(pattern: &str, name: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
 }
 
-fn faults(promises: &[Promise], names: &BTreeSet<String>, files: &BTreeSet<String>, attacks: &[Attack]) -> Vec<String> {
+/// Promises, every name of a test that stands anywhere in the page, tests there are, files there are, attacks.
+fn faults(
+    promises: &[Promise],
+    cited: &[String],
+    names: &BTreeSet<String>,
+    files: &BTreeSet<String>,
+    attacks: &[Attack],
+) -> Vec<String> {
     let mut faults = Vec::new();
     let mut ids = BTreeSet::new();
     for promise in promises {
@@ -87,6 +94,11 @@ fn faults(promises: &[Promise], names: &BTreeSet<String>, files: &BTreeSet<Strin
             if !there {
                 faults.push(format!("{} names {test}, and there is no such test", promise.id));
             }
+        }
+    }
+    for test in cited.iter().filter(|it| is_name(it.trim_end_matches('*'))) {
+        if !names.iter().any(|it| named(test, it)) {
+            faults.push(format!("{test} is cited, and there is no such test"));
         }
     }
     for attack in attacks {
@@ -104,7 +116,8 @@ fn faults(promises: &[Promise], names: &BTreeSet<String>, files: &BTreeSet<Strin
 #[test]
 fn every_promise_names_a_test_and_every_attack_a_promise() {
     let sources = sources();
-    let security = sources.iter().find(|it| it.path == SECURITY).map(|it| promises(&it.text)).unwrap_or_default();
+    let page = sources.iter().find(|it| it.path == SECURITY).map_or("", |it| it.text.as_str());
+    let security = promises(page);
     let tests = |it: &&Source| NAMED_IN.iter().any(|start| it.path.starts_with(start));
     let names: BTreeSet<String> = sources
         .iter()
@@ -123,7 +136,7 @@ fn every_promise_names_a_test_and_every_attack_a_promise() {
         security.len(),
         rows.len()
     );
-    let faults = faults(&security, &names, &files, &rows);
+    let faults = faults(&security, &quoted(page), &names, &files, &rows);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
@@ -137,9 +150,10 @@ fn control_a_promise_or_an_attack_alone_is_found() {
     assert_eq!(security.iter().map(|it| it.tests.len()).collect::<Vec<_>>(), [2, 0]);
     assert_eq!(rows.len(), 4);
     let names = ["b::two", "c::three"].map(str::to_owned).into();
-    let found = faults(&security, &names, &BTreeSet::new(), &rows);
+    let found = faults(&security, &["e::seven*".to_owned()], &names, &BTreeSet::new(), &rows);
     let expected = [
         "kept names a::one, and there is no such test",
+        "e::seven* is cited, and there is no such test",
         "bare names no test",
         "b::four attacks lost, which nothing promises",
         "c::three attacks kept, which does not name it",

@@ -26,6 +26,10 @@ pub(crate) const ATTACKS: &[Attack] = &[
         .staged(all_powerful)
         .unfiltered(),
     attack("identity::a_file_is_given_away", "never-root", given_away).staged(all_powerful_writing),
+    attack("identity::powers_over_the_host_with_all_capabilities", "asked-capabilities", powers)
+        .staged(all_powerful)
+        .unfiltered()
+        .control(Control::None("they are what no control may hold")),
     attack("identity::new_privileges_are_gained", "asked-capabilities", new_privileges),
     attack("identity::no_filter_is_on", "doors-shut", no_filter),
     attack("identity::a_user_namespace_is_made", "doors-shut", user_namespace),
@@ -119,6 +123,34 @@ fn given_away(given: &Given, got: &mut Got) {
     }
     got.tried("chown", &std::os::unix::fs::chown(&path, Some(1), None));
     got.tried("chgrp", &std::os::unix::fs::chown(&path, None, Some(1)));
+}
+
+/// What capabilities of the host's own user namespace are for. Nothing here would change the host, were it let through.
+fn powers(_: &Given, got: &mut Got) {
+    let mut now = [0_u64; 2];
+    got.call_if_failed("the time", &raw::raw(libc::SYS_clock_gettime, [0, raw::pointer_mut(&mut now), 0, 0, 0, 0]));
+    let realtime = [10_u32];
+    let limit = [u64::MAX; 2];
+    let raised = i64::from(-5_i32).cast_unsigned();
+    for (what, call, args) in [
+        ("a module", libc::SYS_init_module, [0; 6]),
+        ("another kernel", libc::SYS_kexec_load, [0; 6]),
+        ("swap", libc::SYS_swapon, [raw::text(c"/nowhere"), 0, 0, 0, 0, 0]),
+        ("accounting", libc::SYS_acct, [raw::text(c"/nowhere"), 0, 0, 0, 0, 0]),
+        ("the clock", libc::SYS_clock_settime, [0, pointer(&now), 0, 0, 0, 0]),
+        ("the kernel's log", libc::SYS_syslog, [9, 0, 0, 0, 0, 0]),
+        ("a realtime priority", libc::SYS_sched_setscheduler, [0, 1, pointer(&realtime), 0, 0, 0]),
+        ("a higher priority", libc::SYS_setpriority, [0, 0, raised, 0, 0, 0]),
+        ("a higher limit", libc::SYS_prlimit64, [0, 7, pointer(&limit), 0, 0, 0]),
+        #[cfg(target_arch = "x86_64")]
+        ("ports", libc::SYS_iopl, [3, 0, 0, 0, 0, 0]),
+    ] {
+        let came = raw::raw(call, args);
+        // A kernel may lack it; any other error comes after the question whether it may.
+        let denied = matches!(came, Err(libc::EPERM | libc::EACCES | libc::ENOSYS));
+        got.holds(format!("{what}: {came:?}"), !denied);
+    }
+    got.tried("never killed for memory", &std::fs::write("/proc/self/oom_score_adj", "-1000"));
 }
 
 fn new_privileges(_: &Given, got: &mut Got) {

@@ -136,6 +136,7 @@ fn others_reached(given: &Given, got: &mut Got) {
     let pid = given.number("pid");
     got.call("a signal", &raw::raw(libc::SYS_kill, [pid, 0, 0, 0, 0, 0]));
     got.call("a thread's signal", &raw::raw(libc::SYS_tgkill, [pid, pid, 0, 0, 0, 0]));
+    got.call("everybody's signal", &raw::raw(libc::SYS_kill, [u64::MAX, 0, 0, 0, 0, 0]));
     got.call("a descriptor of it", &raw::raw(libc::SYS_pidfd_open, [pid, 0, 0, 0, 0, 0]));
     got.call("its limits", &raw::raw(libc::SYS_prlimit64, [pid, 7, 0, pointer_mut(&mut [0_u64; 2]), 0, 0]));
     got.call("its priority", &raw::raw(libc::SYS_getpriority, [0, pid, 0, 0, 0, 0]));
@@ -196,7 +197,7 @@ fn secrets(_: &Given, got: &mut Got) {
     ] {
         got.tried(path, &fs::File::open(path));
     }
-    for path in ["/proc/kallsyms", "/proc/modules", "/proc/iomem"] {
+    for (path, digits) in [("/proc/kallsyms", 16), ("/proc/modules", 16), ("/proc/iomem", 8)] {
         let mut begin = Vec::new();
         let read = fs::File::open(path).and_then(|it| it.take(1 << 16).read_to_end(&mut begin));
         if let Err(error) = read {
@@ -207,7 +208,7 @@ fn secrets(_: &Given, got: &mut Got) {
         // Addresses that are hidden are all zero.
         let words = text.split_whitespace().flat_map(|it| it.trim_start_matches("0x").split('-'));
         let address = words
-            .filter(|it| it.len() >= 8)
+            .filter(|it| it.len() >= digits)
             .any(|it| it.bytes().all(|b| b.is_ascii_hexdigit()) && it.bytes().any(|b| b != b'0'));
         got.holds(format!("addresses in {path}"), address);
     }
