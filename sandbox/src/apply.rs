@@ -7,7 +7,7 @@ use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmount};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{self, DumpableBehavior, Rlimit, Signal};
+use rustix::process::{self, DumpableBehavior, Resource as Kernel, Rlimit, Signal};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use crate::measure::{self, Before, Difference, Strict};
@@ -101,7 +101,8 @@ fn measure(building: &Building<'_>, what: Measured) -> Result<(), Difference> {
             let parent = CString::new(parent.text()).ok().filter(|_| promise.watcher.is_some());
             let parent = parent.map(|it| folder(building, &it)).transpose()?;
             let parent = parent.as_ref().map(OwnedFd::as_fd);
-            measure::filters(&mut Strict, own, parent, promise, &before(building))
+            measure::modes(&mut Strict, own, parent, promise)?;
+            measure::denies(&mut Strict, promise, &before(building))
         }
         Measured::Files => measure::files(&mut Strict, promise, &before(building)),
     }
@@ -475,7 +476,12 @@ fn created_file(building: &mut Building<'_>, at: &CStr, text: &[u8], point: Poin
 }
 
 fn limit(resource: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
-    let resource = measure::kernel(resource);
+    let resource = match resource {
+        Resource::Cpu => Kernel::Cpu,
+        Resource::FileSize => Kernel::Fsize,
+        Resource::Processes => Kernel::Nproc,
+        Resource::Core => Kernel::Core,
+    };
     // No hard limit can be raised here; one that is tighter already stays.
     let highest = process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let hard = hard.min(highest);

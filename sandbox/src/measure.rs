@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, readlinkat, stat, statat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, socket_with};
-use rustix::process::{self, DumpableBehavior, Resource as Kernel, Signal};
+use rustix::process::{self, DumpableBehavior, Signal};
 
 use crate::op::{Maps, Resource};
 use crate::promise::{Denies, Groups, Mount, NamespaceKind, Promise, Watcher};
@@ -32,6 +32,9 @@ impl Difference {
 
 /// Who is told of each fact.
 pub trait Judge {
+    /// Whether less than promised is a difference too: a process that runs may have given something up since.
+    fn exact(&self) -> bool;
+
     /// A fact as found and as promised.
     ///
     /// # Errors
@@ -50,6 +53,10 @@ pub trait Judge {
 pub struct Strict;
 
 impl Judge for Strict {
+    fn exact(&self) -> bool {
+        true
+    }
+
     fn fact(
         &mut self,
         what: &dyn fmt::Display,
@@ -195,7 +202,9 @@ fn identity(
     let groups = words(status.value("Groups")?).count();
     same(judge, &format_args!("{of}supplementary groups"), groups, 0)?;
     for key in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-        same(judge, &format_args!("{of}{key}"), status.bits(key)?, Bits(capabilities))?;
+        let found = status.bits(key)?;
+        let kept = found.0 == capabilities || !judge.exact() && found.0 & !capabilities == 0;
+        judge.fact(&format_args!("{of}{key}"), kept, &found, &Bits(capabilities))?;
     }
     same(judge, &format_args!("{of}no_new_privs"), On(status.number("NoNewPrivs")? == 1), On(true))
 }
@@ -208,7 +217,8 @@ fn filter(judge: &mut dyn Judge, of: &str, status: &Status<'_>, promised: bool) 
     same(judge, &format_args!("{of}filter"), On(status.number("Seccomp")? == FILTER), On(promised))
 }
 
-/// Everything that a process's folder in a proc file system tells.
+/// Everything that a process's folder in a proc file system tells and that the process cannot change afterwards, but to
+/// have less.
 ///
 /// `ids_here` are its ids as the reader's user namespace has them.
 ///
@@ -221,28 +231,34 @@ pub fn outside(
     promise: &Promise,
 ) -> Result<(), Difference> {
     let text = read(folder, c"status")?;
-    let status = Status(&text);
-    identity(judge, "", &status, ids_here, promise.capabilities)?;
-    same(judge, &"blocked signals", status.bits("SigBlk")?, Bits(0))?;
-    same(judge, &"ignored signals", status.bits("SigIgn")?, Bits(0))?;
-    let mask = status.read("Umask", |it| u32::from_str_radix(std::str::from_utf8(it).ok()?.trim(), 8).ok())?;
-    judge.fact(&"umask", mask == promise.mask, &format_args!("{mask:03o}"), &format_args!("{:03o}", promise.mask))?;
-    let (pid, session) = (status.innermost("NSpid")?, status.innermost("NSsid")?);
-    if promise.leads_session {
-        same(judge, &"session", session, pid)?;
-    } else {
-        judge.fact(&"session", session != 0, &"one outside", &"inside")?;
-    }
+    identity(judge, "", &Status(&text), ids_here, promise.capabilities)?;
     maps(judge, folder, promise.maps.as_ref())?;
     for namespace in &promise.namespaces {
         let found = namespace_of(folder, namespace.kind)?;
         let what = format_args!("{} namespace", namespace.kind.word());
         judge.fact(&what, found != namespace.not, &format_args!("{found}"), &format_args!("not {}", namespace.not))?;
     }
+    limits(judge, folder, promise)?;
     if !promise.mounts.is_empty() {
         mounts(judge, &read(folder, c"mountinfo")?, &promise.mounts)?;
     }
     Ok(())
+}
+
+/// What else that folder tells as long as the program has not changed it: signals, umask, session.
+fn as_started(judge: &mut dyn Judge, folder: BorrowedFd<'_>, promise: &Promise) -> Result<(), Difference> {
+    let text = read(folder, c"status")?;
+    let status = Status(&text);
+    same(judge, &"blocked signals", status.bits("SigBlk")?, Bits(0))?;
+    same(judge, &"ignored signals", status.bits("SigIgn")?, Bits(0))?;
+    let mask = status.read("Umask", |it| u32::from_str_radix(std::str::from_utf8(it).ok()?.trim(), 8).ok())?;
+    judge.fact(&"umask", mask == promise.mask, &format_args!("{mask:03o}"), &format_args!("{:03o}", promise.mask))?;
+    let (pid, session) = (status.innermost("NSpid")?, status.innermost("NSsid")?);
+    if promise.leads_session {
+        same(judge, &"session", session, pid)
+    } else {
+        judge.fact(&"session", session != 0, &"one outside", &"inside")
+    }
 }
 
 /// The inode number of a process's namespace, which names it (`namespaces(7)`).
@@ -329,16 +345,14 @@ fn mounts(judge: &mut dyn Judge, text: &[u8], promised: &[Mount]) -> Result<(), 
             found.iter().zip(&owner).enumerate().filter(|(_, it)| is(*it)).map(|(at, _)| at).collect();
         let good = there.iter().find(|at| found.get(**at).is_some_and(|it| it.denies.covers(mount.denies)));
         let what = format_args!("mount {}", Text(mount.at.to_bytes()));
-        match (good, there.first().and_then(|at| found.get(*at))) {
-            (Some(at), _) => {
-                let denies = found.get(*at).map_or(Denies(0), |it| it.denies);
-                judge.fact(&what, true, &denies, &mount.denies)?;
-                if let Some(owner) = owner.get_mut(*at) {
-                    *owner = Some(index);
-                }
-            }
-            (None, Some(line)) => judge.fact(&what, false, &line.denies, &mount.denies)?,
-            (None, None) => judge.fact(&what, false, &"not there", &mount.denies)?,
+        let Some(at) = good.or(there.first()) else {
+            judge.fact(&what, false, &"not there", &mount.denies)?;
+            continue;
+        };
+        let denies = found.get(*at).map_or(Denies(0), |it| it.denies);
+        judge.fact(&what, good.is_some(), &denies, &mount.denies)?;
+        if let Some(owner) = owner.get_mut(*at) {
+            *owner = Some(index);
         }
     }
     for (line, own) in found.iter().zip(&owner) {
@@ -398,7 +412,7 @@ pub fn inside(
         let other = sys::session_keyring().is_some_and(|it| it != keyring);
         judge.fact(&"session keyring", other, &"the supervisor's", &"its own")?;
     }
-    limits(judge, promise)?;
+    as_started(judge, folder, promise)?;
     ends_with(judge, &"its end with its parent", promise.ends_with_parent)?;
     let priority = process::getpriority_process(None).map_err(|error| Difference::unread("priority", error))?;
     same(judge, &"priority", priority, 0)?;
@@ -531,45 +545,53 @@ fn ends_with(judge: &mut dyn Judge, what: &dyn fmt::Display, promised: bool) -> 
 ///
 /// # Errors
 /// The judge's, or that something cannot be read.
-pub fn filters(
+pub fn modes(
     judge: &mut dyn Judge,
     folder: BorrowedFd<'_>,
     watcher: Option<BorrowedFd<'_>>,
     promise: &Promise,
-    before: &Before<'_>,
 ) -> Result<(), Difference> {
     filter(judge, "", &Status(&read(folder, c"status")?), promise.filtered)?;
-    if promise.filtered && before.keyring.is_some() {
-        // One call that worked before: a filter that lets all through is on, and is none.
-        same(judge, &"a call of the filter's list", On(sys::session_keyring().is_some()), On(false))?;
+    match (watcher, &promise.watcher) {
+        (Some(watcher), Some(_)) => filter(judge, "the init's ", &Status(&read(watcher, c"status")?), true),
+        _ => Ok(()),
     }
-    if let Some(watcher) = watcher {
-        filter(judge, "the init's ", &Status(&read(watcher, c"status")?), true)?;
-    }
-    Ok(())
 }
 
-fn limits(judge: &mut dyn Judge, promise: &Promise) -> Result<(), Difference> {
+/// That the process's filter denies what it is to: one call that worked before. One that lets all through is on, and is
+/// none.
+///
+/// # Errors
+/// The judge's.
+pub fn denies(judge: &mut dyn Judge, promise: &Promise, before: &Before<'_>) -> Result<(), Difference> {
+    if !promise.filtered || before.keyring.is_none() {
+        return Ok(());
+    }
+    same(judge, &"a call of the filter's list", On(sys::session_keyring().is_some()), On(false))
+}
+
+/// Each limit, by its line of `limits` (`proc_pid_limits(5)`): name, soft, hard. A host's own tighter one stays, and is as
+/// good.
+fn limits(judge: &mut dyn Judge, folder: BorrowedFd<'_>, promise: &Promise) -> Result<(), Difference> {
+    let text = read(folder, c"limits")?;
+    let amount = |word: &[u8]| if word == b"unlimited" { Some(u64::MAX) } else { number(word) };
     for limit in &promise.limits {
-        let found = process::getrlimit(kernel(limit.resource));
-        let (soft, hard) = (found.current.unwrap_or(u64::MAX), found.maximum.unwrap_or(u64::MAX));
-        // A host's own tighter limit stays, and is as good.
+        let name = match limit.resource {
+            Resource::Cpu => "Max cpu time",
+            Resource::FileSize => "Max file size",
+            Resource::Processes => "Max processes",
+            Resource::Core => "Max core file size",
+        };
+        let line = text.split(|it| *it == b'\n').find_map(|it| it.strip_prefix(name.as_bytes()));
+        let mut given = line.into_iter().flat_map(words).map(amount);
+        let (Some(Some(soft)), Some(Some(hard))) = (given.next(), given.next()) else {
+            return Err(Difference(format!("limits has no {name}")));
+        };
         let kept = soft <= limit.soft && hard <= limit.hard;
         let what = format_args!("limit {}", limit.resource.word());
         judge.fact(&what, kept, &format_args!("{soft} {hard}"), &format_args!("{} {}", limit.soft, limit.hard))?;
     }
     Ok(())
-}
-
-/// The kernel's name of a limit.
-#[must_use]
-pub const fn kernel(resource: Resource) -> Kernel {
-    match resource {
-        Resource::Cpu => Kernel::Cpu,
-        Resource::FileSize => Kernel::Fsize,
-        Resource::Processes => Kernel::Nproc,
-        Resource::Core => Kernel::Core,
-    }
 }
 
 #[cfg(test)]

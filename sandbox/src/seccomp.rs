@@ -31,17 +31,30 @@ pub enum Test {
 pub struct Rule {
     /// The call's number here.
     pub call: i64,
+    /// The constant that is this number.
+    constant: &'static str,
     /// What it answers when denied.
     pub answer: u16,
     /// When; empty means always.
     pub when: &'static [Test],
 }
 
-const fn deny(call: i64, answer: Errno) -> Rule {
-    Rule { call, answer, when: &[] }
+impl Rule {
+    /// The call's name, as in `syscalls(2)`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.constant.rsplit("SYS_").next().unwrap_or_default().to_lowercase()
+    }
 }
-const fn deny_when(call: i64, answer: Errno, when: &'static [Test]) -> Rule {
-    Rule { call, answer, when }
+
+/// A rule with its constant's name, which `explain` says.
+macro_rules! deny {
+    ($call:expr, $answer:expr) => {
+        deny!($call, $answer, &[])
+    };
+    ($call:expr, $answer:expr, $when:expr) => {
+        Rule { call: $call, constant: stringify!($call), answer: $answer, when: $when }
+    };
 }
 
 const NEW_USER: u32 = 0x1000_0000; // CLONE_NEWUSER
@@ -63,115 +76,115 @@ pub const NEWEST: i64 = 469;
 const ALWAYS: &[Rule] = &[
     // New user namespaces: the largest source of kernel exploits of late. clone3's flags lie behind a pointer no filter
     // can read, and C libraries fall back to clone.
-    deny_when(libc::SYS_clone, EPERM, &[Test::AnyBit(0, NEW_USER)]),
-    deny_when(libc::SYS_unshare, EPERM, &[Test::AnyBit(0, NEW_USER)]),
-    deny(libc::SYS_clone3, ENOSYS),
-    deny(libc::SYS_setns, EPERM),
+    deny!(libc::SYS_clone, EPERM, &[Test::AnyBit(0, NEW_USER)]),
+    deny!(libc::SYS_unshare, EPERM, &[Test::AnyBit(0, NEW_USER)]),
+    deny!(libc::SYS_clone3, ENOSYS),
+    deny!(libc::SYS_setns, EPERM),
     // Mounts, and handles that reach past them (the shocker attack).
-    deny(libc::SYS_mount, EPERM),
-    deny(libc::SYS_umount2, EPERM),
-    deny(libc::SYS_pivot_root, EPERM),
-    deny(libc::SYS_move_mount, EPERM),
-    deny(libc::SYS_open_tree, EPERM),
-    deny(SYS_OPEN_TREE_ATTR, EPERM),
-    deny(libc::SYS_fsopen, EPERM),
-    deny(libc::SYS_fsconfig, EPERM),
-    deny(libc::SYS_fsmount, EPERM),
-    deny(libc::SYS_fspick, EPERM),
-    deny(libc::SYS_mount_setattr, EPERM),
-    deny(libc::SYS_chroot, EPERM),
-    deny(libc::SYS_open_by_handle_at, EPERM),
-    deny(libc::SYS_name_to_handle_at, EPERM),
+    deny!(libc::SYS_mount, EPERM),
+    deny!(libc::SYS_umount2, EPERM),
+    deny!(libc::SYS_pivot_root, EPERM),
+    deny!(libc::SYS_move_mount, EPERM),
+    deny!(libc::SYS_open_tree, EPERM),
+    deny!(SYS_OPEN_TREE_ATTR, EPERM),
+    deny!(libc::SYS_fsopen, EPERM),
+    deny!(libc::SYS_fsconfig, EPERM),
+    deny!(libc::SYS_fsmount, EPERM),
+    deny!(libc::SYS_fspick, EPERM),
+    deny!(libc::SYS_mount_setattr, EPERM),
+    deny!(libc::SYS_chroot, EPERM),
+    deny!(libc::SYS_open_by_handle_at, EPERM),
+    deny!(libc::SYS_name_to_handle_at, EPERM),
     // Keyrings go by uid, not by namespace.
-    deny(libc::SYS_add_key, ENOSYS),
-    deny(libc::SYS_request_key, ENOSYS),
-    deny(libc::SYS_keyctl, ENOSYS),
+    deny!(libc::SYS_add_key, ENOSYS),
+    deny!(libc::SYS_request_key, ENOSYS),
+    deny!(libc::SYS_keyctl, ENOSYS),
     // Passes every other rule here (IORING_OP_SOCKET); runtimes fall back.
-    deny(libc::SYS_io_uring_setup, ENOSYS),
-    deny(libc::SYS_io_uring_enter, ENOSYS),
-    deny(libc::SYS_io_uring_register, ENOSYS),
+    deny!(libc::SYS_io_uring_setup, ENOSYS),
+    deny!(libc::SYS_io_uring_enter, ENOSYS),
+    deny!(libc::SYS_io_uring_register, ENOSYS),
     // The kernel itself: nothing honest in a sandbox.
-    deny(libc::SYS_bpf, EPERM),
-    deny(libc::SYS_perf_event_open, EPERM),
-    deny(libc::SYS_userfaultfd, EPERM),
-    deny(libc::SYS_kexec_load, EPERM),
-    deny(libc::SYS_kexec_file_load, EPERM),
-    deny(libc::SYS_init_module, EPERM),
-    deny(libc::SYS_finit_module, EPERM),
-    deny(libc::SYS_delete_module, EPERM),
-    deny(libc::SYS_reboot, EPERM),
-    deny(libc::SYS_swapon, EPERM),
-    deny(libc::SYS_swapoff, EPERM),
-    deny(libc::SYS_acct, EPERM),
-    deny(libc::SYS_quotactl, EPERM),
-    deny(libc::SYS_quotactl_fd, EPERM),
-    deny(libc::SYS_nfsservctl, EPERM),
-    deny(libc::SYS_lookup_dcookie, EPERM),
-    deny(libc::SYS_syslog, EPERM),
-    deny(libc::SYS_vhangup, EPERM),
-    deny(libc::SYS_fanotify_init, EPERM),
-    deny(libc::SYS_fanotify_mark, EPERM),
-    deny(SYS_LSM_SET_SELF_ATTR, EPERM),
+    deny!(libc::SYS_bpf, EPERM),
+    deny!(libc::SYS_perf_event_open, EPERM),
+    deny!(libc::SYS_userfaultfd, EPERM),
+    deny!(libc::SYS_kexec_load, EPERM),
+    deny!(libc::SYS_kexec_file_load, EPERM),
+    deny!(libc::SYS_init_module, EPERM),
+    deny!(libc::SYS_finit_module, EPERM),
+    deny!(libc::SYS_delete_module, EPERM),
+    deny!(libc::SYS_reboot, EPERM),
+    deny!(libc::SYS_swapon, EPERM),
+    deny!(libc::SYS_swapoff, EPERM),
+    deny!(libc::SYS_acct, EPERM),
+    deny!(libc::SYS_quotactl, EPERM),
+    deny!(libc::SYS_quotactl_fd, EPERM),
+    deny!(libc::SYS_nfsservctl, EPERM),
+    deny!(libc::SYS_lookup_dcookie, EPERM),
+    deny!(libc::SYS_syslog, EPERM),
+    deny!(libc::SYS_vhangup, EPERM),
+    deny!(libc::SYS_fanotify_init, EPERM),
+    deny!(libc::SYS_fanotify_mark, EPERM),
+    deny!(SYS_LSM_SET_SELF_ATTR, EPERM),
     // Clock and name of the host.
-    deny(libc::SYS_settimeofday, EPERM),
-    deny(libc::SYS_clock_settime, EPERM),
+    deny!(libc::SYS_settimeofday, EPERM),
+    deny!(libc::SYS_clock_settime, EPERM),
     // Whether they set or ask lies behind a pointer.
-    deny(libc::SYS_clock_adjtime, EPERM),
-    deny(libc::SYS_adjtimex, EPERM),
-    deny(libc::SYS_sethostname, EPERM),
-    deny(libc::SYS_setdomainname, EPERM),
+    deny!(libc::SYS_clock_adjtime, EPERM),
+    deny!(libc::SYS_adjtimex, EPERM),
+    deny!(libc::SYS_sethostname, EPERM),
+    deny!(libc::SYS_setdomainname, EPERM),
     // Other processes' memory and descriptors. ptrace stays: gdb and strace of one's own children; it cannot skip the
     // filter (since 4.8).
-    deny(libc::SYS_process_vm_readv, EPERM),
-    deny(libc::SYS_process_vm_writev, EPERM),
-    deny(libc::SYS_pidfd_getfd, EPERM),
-    deny(libc::SYS_kcmp, EPERM),
-    deny(libc::SYS_move_pages, EPERM),
-    deny(libc::SYS_migrate_pages, EPERM),
-    deny(libc::SYS_mbind, EPERM),
-    deny(SYS_SET_MEMPOLICY_HOME_NODE, EPERM),
+    deny!(libc::SYS_process_vm_readv, EPERM),
+    deny!(libc::SYS_process_vm_writev, EPERM),
+    deny!(libc::SYS_pidfd_getfd, EPERM),
+    deny!(libc::SYS_kcmp, EPERM),
+    deny!(libc::SYS_move_pages, EPERM),
+    deny!(libc::SYS_migrate_pages, EPERM),
+    deny!(libc::SYS_mbind, EPERM),
+    deny!(SYS_SET_MEMPOLICY_HOME_NODE, EPERM),
     // UNIX, INET, INET6, NETLINK. vsock reaches the hypervisor whatever the network namespace; the rest is old protocol
     // modules, raw packets and kernel interfaces.
-    deny_when(libc::SYS_socket, EAFNOSUPPORT, &[Test::NotIn(0, &[1, 2, 10, 16])]),
-    deny_when(libc::SYS_socketpair, EAFNOSUPPORT, &[Test::NotIn(0, &[1, 2, 10, 16])]),
+    deny!(libc::SYS_socket, EAFNOSUPPORT, &[Test::NotIn(0, &[1, 2, 10, 16])]),
+    deny!(libc::SYS_socketpair, EAFNOSUPPORT, &[Test::NotIn(0, &[1, 2, 10, 16])]),
     // Netlink other than ROUTE: nf_tables and xfrm; getifaddrs needs ROUTE alone.
-    deny_when(libc::SYS_socket, EPROTONOSUPPORT, &[Test::In(0, &[16]), Test::NotIn(2, &[0])]),
+    deny!(libc::SYS_socket, EPROTONOSUPPORT, &[Test::In(0, &[16]), Test::NotIn(2, &[0])]),
     // Keys pushed or pasted into a terminal, its output taken, its line discipline changed: TIOCSTI, TIOCLINUX, TIOCCONS,
     // TIOCSETD.
-    deny_when(libc::SYS_ioctl, EPERM, &[Test::In(1, &[0x5412, 0x541C, 0x541D, 0x5423])]),
+    deny!(libc::SYS_ioctl, EPERM, &[Test::In(1, &[0x5412, 0x541C, 0x541D, 0x5423])]),
     // READ_IMPLIES_EXEC and friends.
-    deny_when(libc::SYS_personality, EPERM, &[Test::NotIn(0, &[0, 8, 0x20000, 0x20008, 0xffff_ffff])]),
+    deny!(libc::SYS_personality, EPERM, &[Test::NotIn(0, &[0, 8, 0x20000, 0x20008, 0xffff_ffff])]),
     // Memory that cannot be reclaimed.
-    deny(libc::SYS_memfd_secret, ENOSYS),
+    deny!(libc::SYS_memfd_secret, ENOSYS),
     // Set-id files, which would act as the run's account wherever the host shows them (decisions C-120). A set-gid bit on
     // a folder is harmless and common, so chmod is asked about the user's bit only.
-    deny_when(libc::SYS_fchmod, EPERM, &[Test::AnyBit(1, SET_UID)]),
-    deny_when(libc::SYS_fchmodat, EPERM, &[Test::AnyBit(2, SET_UID)]),
-    deny_when(SYS_FCHMODAT2, EPERM, &[Test::AnyBit(2, SET_UID)]),
-    deny_when(libc::SYS_mknodat, EPERM, &[Test::AnyBit(2, SET_ID)]),
-    deny_when(libc::SYS_openat, EPERM, &[Test::AnyBit(2, MAKES_FILE), Test::AnyBit(3, SET_ID)]),
-    deny(libc::SYS_openat2, ENOSYS), // its mode lies behind a pointer
+    deny!(libc::SYS_fchmod, EPERM, &[Test::AnyBit(1, SET_UID)]),
+    deny!(libc::SYS_fchmodat, EPERM, &[Test::AnyBit(2, SET_UID)]),
+    deny!(SYS_FCHMODAT2, EPERM, &[Test::AnyBit(2, SET_UID)]),
+    deny!(libc::SYS_mknodat, EPERM, &[Test::AnyBit(2, SET_ID)]),
+    deny!(libc::SYS_openat, EPERM, &[Test::AnyBit(2, MAKES_FILE), Test::AnyBit(3, SET_ID)]),
+    deny!(libc::SYS_openat2, ENOSYS), // its mode lies behind a pointer
 ];
 
 /// Calls this architecture alone has.
 #[cfg(target_arch = "x86_64")]
 const HERE: &[Rule] = &[
-    deny(libc::SYS_iopl, EPERM),
-    deny(libc::SYS_ioperm, EPERM),
-    deny(libc::SYS_modify_ldt, EPERM),
-    deny(libc::SYS_uselib, EPERM),
-    deny(libc::SYS__sysctl, EPERM),
-    deny(libc::SYS_ustat, EPERM),
-    deny(libc::SYS_sysfs, EPERM),
+    deny!(libc::SYS_iopl, EPERM),
+    deny!(libc::SYS_ioperm, EPERM),
+    deny!(libc::SYS_modify_ldt, EPERM),
+    deny!(libc::SYS_uselib, EPERM),
+    deny!(libc::SYS__sysctl, EPERM),
+    deny!(libc::SYS_ustat, EPERM),
+    deny!(libc::SYS_sysfs, EPERM),
     // create_module, get_kernel_syms, query_module: modules of kernels before 2.6.
-    deny(174, EPERM),
-    deny(177, EPERM),
-    deny(178, EPERM),
+    deny!(174, EPERM),
+    deny!(177, EPERM),
+    deny!(178, EPERM),
     // The older names of the calls above.
-    deny_when(libc::SYS_chmod, EPERM, &[Test::AnyBit(1, SET_UID)]),
-    deny_when(libc::SYS_mknod, EPERM, &[Test::AnyBit(1, SET_ID)]),
-    deny_when(libc::SYS_creat, EPERM, &[Test::AnyBit(1, SET_ID)]),
-    deny_when(libc::SYS_open, EPERM, &[Test::AnyBit(1, MAKES_FILE), Test::AnyBit(2, SET_ID)]),
+    deny!(libc::SYS_chmod, EPERM, &[Test::AnyBit(1, SET_UID)]),
+    deny!(libc::SYS_mknod, EPERM, &[Test::AnyBit(1, SET_ID)]),
+    deny!(libc::SYS_creat, EPERM, &[Test::AnyBit(1, SET_ID)]),
+    deny!(libc::SYS_open, EPERM, &[Test::AnyBit(1, MAKES_FILE), Test::AnyBit(2, SET_ID)]),
 ];
 #[cfg(target_arch = "aarch64")]
 const HERE: &[Rule] = &[];
@@ -186,13 +199,13 @@ const SYS_PROCESS_MADVISE: i64 = 440;
 /// What is closed to the protocol process besides: it makes connections, files and children, and nothing else.
 const NODE_TOO: &[Rule] = &[
     // It debugs nobody.
-    deny(libc::SYS_ptrace, EPERM),
-    deny(SYS_PROCESS_MADVISE, EPERM),
+    deny!(libc::SYS_ptrace, EPERM),
+    deny!(SYS_PROCESS_MADVISE, EPERM),
     // No namespace of any kind.
-    deny(libc::SYS_unshare, EPERM),
-    deny_when(libc::SYS_clone, EPERM, &[Test::AnyBit(0, NEW_NAMESPACES)]),
+    deny!(libc::SYS_unshare, EPERM),
+    deny!(libc::SYS_clone, EPERM, &[Test::AnyBit(0, NEW_NAMESPACES)]),
     // It serves nobody: whoever speaks for it does so by the link.
-    deny(libc::SYS_listen, EPERM),
+    deny!(libc::SYS_listen, EPERM),
 ];
 
 /// The rules of the protocol process on this architecture.

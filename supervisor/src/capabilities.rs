@@ -45,6 +45,11 @@ pub(crate) const NAMES: [&str; 41] = [
     "CAP_CHECKPOINT_RESTORE",
 ];
 
+/// The names of these bits.
+pub(crate) fn names(bits: u64) -> Vec<&'static str> {
+    NAMES.iter().enumerate().filter(|(place, _)| bits & (1 << place) != 0).map(|(_, name)| *name).collect()
+}
+
 /// The bits of these names.
 ///
 /// # Errors

@@ -14,8 +14,10 @@ use crate::durable;
 use crate::launched::{self, Launched};
 use crate::run_hash::RunHash;
 
-/// Largest record, in bytes: two paths and a few numbers.
-const RECORD_BYTES_MAX: u64 = 16 << 10;
+/// Largest record, in bytes: two paths, a few numbers, and a promise at its largest.
+const RECORD_BYTES_MAX: u64 = 48 << 10;
+/// Largest promise a record keeps, in bytes: some hundred mounts. A larger one cannot be audited.
+const PROMISE_BYTES_MAX: usize = 16 << 10;
 /// Most names in `ROOT/care`: more than runs can ever be in care, twice over.
 const NAMES_MAX: usize = 4096;
 /// First line of a record; another version is not read as this one.
@@ -45,6 +47,23 @@ pub(crate) struct Record {
     pub(crate) workspace: Option<String>,
     /// The first process of the sandbox, or of the step, that runs.
     pub(crate) init: Option<Init>,
+    /// What the process is to be, as [`hex`] of its flat form, while it runs: for `audit`, and for nothing else.
+    pub(crate) promise: Option<String>,
+}
+
+/// A promise as a record keeps it; none when it is too large for one.
+#[must_use]
+pub(crate) fn hex(promise: &[u8]) -> Option<String> {
+    let digits = || promise.iter().map(|it| format!("{it:02x}")).collect();
+    (promise.len() <= PROMISE_BYTES_MAX).then(digits)
+}
+
+/// What [`hex`] made.
+#[must_use]
+pub(crate) fn from_hex(hex: &str) -> Option<Vec<u8>> {
+    let sound = hex.len().is_multiple_of(2) && hex.len() <= 2 * PROMISE_BYTES_MAX;
+    let pair = |it: &[u8]| u8::from_str_radix(std::str::from_utf8(it).ok()?, 16).ok();
+    if sound { hex.as_bytes().chunks_exact(2).map(pair).collect() } else { None }
 }
 
 /// One record found at start.
@@ -85,7 +104,15 @@ impl Record {
     /// The record of a run just taken.
     #[must_use]
     pub(crate) fn taken(boot: &str) -> Self {
-        Self { boot: boot.to_owned(), phase: Phase::Taken, launches: 0, cgroup: None, workspace: None, init: None }
+        Self {
+            boot: boot.to_owned(),
+            phase: Phase::Taken,
+            launches: 0,
+            cgroup: None,
+            workspace: None,
+            init: None,
+            promise: None,
+        }
     }
 
     fn to_text(&self) -> String {
@@ -104,8 +131,20 @@ impl Record {
         if let Some(init) = self.init {
             line("init", &format_args!("{} {}", init.pid, init.started));
         }
+        if let Some(promise) = &self.promise {
+            line("promise", promise);
+        }
         text.push_str("end\n");
         text
+    }
+
+    /// Reads the record of a run beneath `ROOT/care`, whoever has it in care.
+    ///
+    /// # Errors
+    /// That there is none, or that it cannot be believed.
+    pub(crate) fn read(care: &OwnedFd, run: &RunHash) -> Result<Self, String> {
+        let bytes = durable::read(care.as_fd(), &run.to_string(), RECORD_BYTES_MAX).map_err(|e| e.to_string())?;
+        Self::parse(&bytes)
     }
 
     /// Reads a record; every line is one of ours, once, or the record is not believed.
@@ -116,7 +155,7 @@ impl Record {
             return Err(format!("does not begin with {FIRST_LINE:?} and end with \"end\""));
         };
         let (mut boot, mut phase, mut launches) = (None, None, None);
-        let (mut cgroup, mut workspace, mut init) = (None, None, None);
+        let (mut cgroup, mut workspace, mut init, mut promise) = (None, None, None, None);
         for line in lines {
             let (key, value) = line.split_once(' ').ok_or_else(|| format!("line {line:?} has no value"))?;
             let fault = || format!("line {line:?} is not understood");
@@ -135,6 +174,7 @@ impl Record {
                     let started = started.parse().map_err(|_not_a_number| fault())?;
                     init.replace(Init { pid, started }).is_some()
                 }
+                "promise" => promise.replace(from_hex(value).map(|_| value.to_owned()).ok_or_else(fault)?).is_some(),
                 _ => return Err(fault()),
             };
             if again {
@@ -148,6 +188,7 @@ impl Record {
             cgroup,
             workspace,
             init,
+            promise,
         })
     }
 }
@@ -266,6 +307,7 @@ mod tests {
             cgroup: Some("/sys/fs/cgroup/ocx/a b".into()),
             workspace: Some("/var/lib/ocx/workspaces/it's é".into()),
             init: Some(Init { pid: 4711, started: 99 }),
+            promise: Some("00ff17".into()),
         }
     }
 
@@ -305,6 +347,8 @@ mod tests {
             ("cgroup /sys", "cgroup sys"),
             ("/cgroup/ocx", "/cgroup/../ocx"),
             ("init 4711", "init 99999999999"),
+            ("promise 00ff17", "promise 00ff1"),
+            ("promise 00ff17", "promise 00fg17"),
             ("end\n", "more 1\nend\n"),
             ("ocx-care 1", "ocx-care 2"),
         ] {

@@ -157,6 +157,14 @@ pub(crate) fn start_time(pid: u32) -> io::Result<u64> {
     stat_field(pid, 22)
 }
 
+/// A process's parent (`proc_pid_stat(5)`, field 4).
+///
+/// # Errors
+/// When there is no such process.
+pub(crate) fn parent(pid: u32) -> io::Result<u32> {
+    stat_field(pid, 4)
+}
+
 /// The session a process is in (`proc_pid_stat(5)`, field 6).
 fn session(pid: u32) -> io::Result<u32> {
     stat_field(pid, 6)

@@ -13,6 +13,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandbox::flat;
 use sandbox::op::{Grant, Recipe, Source};
+use sandbox::promise::Promise;
 use sandbox::recipe::{self, Becoming, Facts, Launch, Program, Shown, new_network};
 use sandbox::spec::{Confinement, Limits};
 use supervisor::wire::accounts::Account;
@@ -74,6 +75,8 @@ pub(crate) struct Launching {
     pub(crate) status: OwnedFd,
     /// The writing end whose closing ends it, before go always.
     pub(crate) lifeline: OwnedFd,
+    /// What the process is to be.
+    pub(crate) promise: Promise,
 }
 
 /// The descriptors a cell inherits, by the source a recipe names them with.
@@ -141,7 +144,7 @@ impl Prepared<'_> {
     /// The stage that failed; nothing is left of the launch.
     pub(crate) fn start(self) -> Result<Launching, StageError> {
         let (pid, pidfd) = spawn(&self.title, &self.recipe, self.given, self.clone)?;
-        Ok(Launching { pid, pidfd, status: self.status, lifeline: self.lifeline })
+        Ok(Launching { pid, pidfd, status: self.status, lifeline: self.lifeline, promise: self.recipe.promise })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The root process of OCX. The first word says what is done; nothing else is here.
 
 mod answers;
+mod audit;
 mod backoff;
 mod capabilities;
 mod care;
@@ -10,6 +11,7 @@ mod credentials;
 mod deadlines;
 mod durable;
 mod ending;
+mod explain;
 mod floor;
 mod host;
 mod in_care;
@@ -61,6 +63,8 @@ ocx-supervisor: the root process of OCX
                                         launches, watches and ends runs, until TERM
   ocx-supervisor once FILE [--account NAME|UID:GID]
                                         confines and runs one process from a JSON file
+  ocx-supervisor explain FILE [--json]  says what such a file asks for, in words; runs nothing
+  ocx-supervisor audit RUN|PID          says what the process of a run is, beside what was promised
   ocx-supervisor --help | --version
 ";
 
@@ -71,6 +75,8 @@ fn main() -> ExitCode {
         ["serve"] => serve(Path::new(SERVICE_ROOT)),
         ["serve", "--root", root] => serve(Path::new(root)),
         ["once", ..] => once::main(words.get(1..).unwrap_or_default()),
+        ["explain", ..] => explain::main(words.get(1..).unwrap_or_default()),
+        ["audit", ..] => audit::main(words.get(1..).unwrap_or_default()),
         ["--help" | "-h" | "help"] => print(HELP),
         ["--version" | "-V"] => print(concat!("ocx-supervisor ", env!("CARGO_PKG_VERSION"), "\n")),
         _ => {

@@ -19,10 +19,11 @@ use crate::cgroup::RunCgroup;
 use crate::host::Host;
 use crate::launch::{self, Launching, StageError};
 use crate::once_file::{self, Asked};
-use crate::{policy, status};
+use crate::policy::{self, CheckedPlan};
+use crate::status;
 
 /// Exit code of what is not the program's own failure.
-const OWN_FAILURE: u8 = 125;
+pub(crate) const OWN_FAILURE: u8 = 125;
 /// Largest FILE read.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// How long a program that was asked to end may take.
@@ -64,13 +65,13 @@ and KILL 5 seconds later or at a second interruption.
 ";
 
 /// Why nothing was run, or not to the end.
-struct Trouble {
+pub(crate) struct Trouble {
     code: u8,
-    line: String,
+    pub(crate) line: String,
 }
 
 impl Trouble {
-    fn own(stage: &str, why: impl std::fmt::Display) -> Self {
+    pub(crate) fn own(stage: &str, why: impl std::fmt::Display) -> Self {
         Self { code: OWN_FAILURE, line: format!("{stage}: {why}") }
     }
 }
@@ -101,8 +102,21 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
     }
 }
 
-fn run(arguments: &[String]) -> Result<(u8, Option<String>), Trouble> {
-    let (file, account) = usage(arguments)?;
+/// A file's plan, checked on this host, and the host.
+pub(crate) struct Ready {
+    /// What the file asks.
+    pub(crate) plan: LaunchPlan,
+    /// What policy made of it.
+    pub(crate) checked: CheckedPlan,
+    /// This host.
+    pub(crate) host: Host,
+}
+
+/// Reads a file and checks it, to be run as an account.
+///
+/// # Errors
+/// The stage, and why.
+pub(crate) fn ready(file: &str, account: &str) -> Result<Ready, Trouble> {
     if !rustix::process::geteuid().is_root() {
         return Err(Trouble::own("start", "it has to be root, to become another account and to make namespaces"));
     }
@@ -114,6 +128,12 @@ fn run(arguments: &[String]) -> Result<(u8, Option<String>), Trouble> {
     let plan = plan(asked).map_err(|error| Trouble::own("start", error))?;
     let checked = policy::check(&plan, &host)
         .map_err(|it| Trouble::own(&format!("refused ({})", it.row), format!("{}: {}", it.field, it.why)))?;
+    Ok(Ready { plan, checked, host })
+}
+
+fn run(arguments: &[String]) -> Result<(u8, Option<String>), Trouble> {
+    let (file, account) = usage(arguments)?;
+    let Ready { plan, checked, host } = ready(file, account)?;
     let signals = sandbox::sys::signals_as_descriptor(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT])
         .map_err(|error| Trouble::own("start", error))?;
     let stream = |it: std::os::fd::BorrowedFd<'_>| {
@@ -134,7 +154,7 @@ fn run(arguments: &[String]) -> Result<(u8, Option<String>), Trouble> {
 }
 
 /// FILE and the account, from the command line.
-fn usage(arguments: &[String]) -> Result<(&str, &str), Trouble> {
+pub(crate) fn usage(arguments: &[String]) -> Result<(&str, &str), Trouble> {
     let (mut file, mut account) = (None, "ocx-run");
     let mut rest = arguments.iter();
     let wrong = |why: &str| Trouble::own("usage", format!("{why}; ocx-supervisor once --help says more"));

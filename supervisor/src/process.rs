@@ -13,7 +13,7 @@ use supervisor::points::{self, carry};
 use supervisor::wire::message::{End, EndedBy, Handle, Phase, Reply};
 use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan};
 
-use crate::care::Init;
+use crate::care::{self, Init};
 use crate::cgroup::RunCgroup;
 use crate::child::Child;
 use crate::deadlines::BootTime;
@@ -112,11 +112,13 @@ impl Service {
         let streams = [to_read, to_write, to_complain];
         let cell = carry(Did::StartCell, || launch::start(checked, streams, work.cgroup.as_ref(), &self.fixed.host))?;
         let (status, end) = (Name::Run(handle, Part::Status), Name::Run(handle, Part::End));
+        let promise = care::hex(&sandbox::flat::write(&cell.promise));
         let child = Child::watch(cell, &self.sources, status, end).map_err(|e| at_stage("watching it", e))?;
         let child = work.child.insert(child);
         let it = self.runs.get_mut(&handle).ok_or_else(|| at_stage("run", "it is gone"))?;
         let started = child.started().map_err(|e| at_stage("start time", e))?;
         it.record.init = Some(Init { pid: child.pid, started });
+        it.record.promise = promise;
         self.care.write(&it.run, &it.record, Wrote::Init).map_err(|e| at_stage("care record", e))?;
         carry(Did::Go, || child.go(sandbox::init::GO_AND_STAY)).map_err(|e| at_stage("letting it go", e))
     }
@@ -506,6 +508,7 @@ impl Service {
             carry(Did::KeepEnd, || it.keep(told, known_on));
         }
         it.record.phase = Phase::Exited;
+        it.record.promise = None;
         self.happen(handle, Happening::Gone);
         self.note_phase(handle);
         if let Some(reply) = reply {

@@ -303,10 +303,10 @@ fn no_go() -> Result<(), Failed> {
     for ends_with_parent in [true, false] {
         let plan = with(root.plan("echo ran"), |it| it.ends_with_parent = ends_with_parent);
         let (cell, output) = root.launch(&plan)?;
-        let Launching { pidfd, status, lifeline, pid } = cell;
+        let Launching { pidfd, status, lifeline, pid, promise } = cell;
         drop(lifeline);
         let (null, _) = pipe_with(PipeFlags::CLOEXEC)?;
-        let got = to_the_end(Launching { pidfd, status, lifeline: null, pid }, output)?;
+        let got = to_the_end(Launching { pidfd, status, lifeline: null, pid, promise }, output)?;
         same("what it printed", got, (String::new(), None))?;
     }
     Ok(())

@@ -25,6 +25,7 @@ mod policy;
 mod sys;
 
 mod ending;
+mod explain;
 mod launches;
 mod limits;
 mod process;
@@ -51,8 +52,16 @@ fn main() {
     if let Some(why) = lacks {
         eprintln!("confinement: all tests skipped: {why}");
     }
-    let all =
-        [seen::TESTS, process::TESTS, limits::TESTS, ending::TESTS, refusals::TESTS, launches::TESTS, verify::TESTS];
+    let all = [
+        seen::TESTS,
+        process::TESTS,
+        limits::TESTS,
+        ending::TESTS,
+        refusals::TESTS,
+        launches::TESTS,
+        verify::TESTS,
+        explain::TESTS,
+    ];
     let trials =
         all.into_iter().flatten().map(|(name, test)| Trial::test(*name, test).with_ignored_flag(lacks.is_some()));
     libtest_mimic::run(&arguments, trials.collect()).exit();

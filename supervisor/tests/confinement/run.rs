@@ -155,6 +155,14 @@ impl Run {
         came(command.stdin(Stdio::null()))
     }
 
+    /// What `explain` says of it.
+    pub(crate) fn explained(&self, words: &[&str]) -> Result<Came, Failed> {
+        let (file, _) = self.prepared()?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ocx-supervisor"));
+        command.arg("explain").arg("--account").arg(format!("{ACCOUNT}:{ACCOUNT}")).args(words).arg(&file.0);
+        came(&mut command)
+    }
+
     /// Runs it to the end from within a shell script, in which `$ONCE` runs it. For what has to be set up around it.
     pub(crate) fn around(&self, outer: &[&str], script: &str) -> Result<Came, Failed> {
         let (_file, command) = self.prepared()?;

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
 mod attempts;
+mod audit;
 mod ending;
 mod frames;
 mod held;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         siege::tests(),
         ending::tests(),
         unconfined::tests(),
+        audit::tests(),
     ]
     .concat_tests(root);
     trials.extend([unconfined::v1_tests(), ending::freezer_tests()].concat_tests(root && v1));

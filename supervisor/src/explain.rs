@@ -1,0 +1,285 @@
+//! `ocx-supervisor explain FILE`: what a process of `once` would see and may do, in words a person can review.
+
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+
+use sandbox::op::{Op, Recipe};
+use sandbox::promise::{Denies, Mount, NamespaceKind, Promise};
+use sandbox::seccomp;
+use sandbox::spec::Limits;
+use serde_json::json;
+
+use crate::capabilities;
+use crate::cgroup::Cgroups;
+use crate::host::{Host, LANDLOCK_SCOPES};
+use crate::launch;
+use crate::once::{self, Ready, Trouble};
+
+const HELP: &str = "\
+Usage: ocx-supervisor explain [--account NAME|UID:GID] [--json] FILE
+
+Says in words what a file of `once` asks for on this host: whom the process runs
+as, what it sees and how, its network, capabilities and limits, the system calls
+it is refused, every step of the launch in order, and what this host cannot
+give. Nothing is started. It has to be root, since it looks at paths as the
+account would.
+
+Exit codes: 0 it would be started; 125 it would not, with the stage and why on
+stderr.
+";
+
+/// Runs the command with its arguments after `explain`.
+pub(crate) fn main(arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|it| it == "--help" || it == "-h") {
+        return crate::print(HELP);
+    }
+    let json = arguments.iter().any(|it| it == "--json");
+    let rest: Vec<String> = arguments.iter().filter(|it| *it != "--json").cloned().collect();
+    match run(&rest, json) {
+        Ok(text) => crate::print(&text),
+        Err(trouble) => {
+            crate::complain(&format!("ocx-supervisor explain: {}\n", trouble.line));
+            ExitCode::from(once::OWN_FAILURE)
+        }
+    }
+}
+
+fn run(arguments: &[String], json: bool) -> Result<String, Trouble> {
+    let (file, account) = once::usage(arguments)?;
+    let Ready { plan, checked, host } = once::ready(file, account)?;
+    let null = || fs::File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
+    let null = || null().map_err(|error| Trouble::own("streams", error));
+    let prepared = launch::prepare(checked, [null()?, null()?, null()?], None, &host)?;
+    Ok(if json {
+        format!("{}\n", as_json(&prepared.recipe, &plan.limits, &host))
+    } else {
+        as_text(&prepared.recipe, &plan.limits, &host)
+    })
+}
+
+/// The lists of a recipe, each with who carries it out.
+fn lists(recipe: &Recipe) -> [(&'static str, &'static str, &[Op]); 3] {
+    let init = recipe.inner.as_ref().map_or(&[][..], |it| &it.init);
+    [
+        ("build", "As root, in namespaces of its own:", &recipe.build),
+        ("init", "What then watches the process:", init),
+        ("program", "In the process itself, before its program:", &recipe.program),
+    ]
+}
+
+fn capability_names(promise: &Promise) -> Vec<&'static str> {
+    capabilities::names(promise.capabilities)
+}
+
+/// The calls a run's filter denies: always, or with some arguments.
+fn calls() -> (Vec<String>, Vec<String>) {
+    let (mut always, mut some) = (Vec::new(), Vec::new());
+    for rule in seccomp::rules() {
+        let list = if rule.when.is_empty() { &mut always } else { &mut some };
+        let name = rule.name();
+        if !list.contains(&name) {
+            list.push(name);
+        }
+    }
+    (always, some)
+}
+
+/// What a mount shows, in words.
+fn seen(mount: &Mount, promise: &Promise) -> String {
+    let own = |words: &str| words.to_owned();
+    if !mount.whole {
+        // In the order in which they are promised.
+        let place = promise.mounts.iter().position(|it| it == mount);
+        return match place {
+            Some(0) => own("an empty root"),
+            Some(1) => own("its own processes (proc)"),
+            Some(2) => own("null zero full random urandom tty, shm; nothing else of the host's devices"),
+            Some(3) => own("terminals of its own"),
+            Some(4) => own("empty, in memory"),
+            _ => own("a file made for it"),
+        };
+    }
+    let writing = if mount.denies.covers(Denies::WRITING) { "the host's, read-only" } else { "the host's, read-write" };
+    if mount.denies.covers(Denies::DEVICES) {
+        own(writing)
+    } else {
+        own("a device of the host's, opened and not executed")
+    }
+}
+
+fn limit_words(limits: &Limits) -> Vec<(&'static str, String)> {
+    let all = [
+        ("wall", limits.wall_s, "seconds from the launch"),
+        ("cpu", limits.cpu_s, "processor seconds of each process"),
+        ("processes", limits.processes, "processes and threads"),
+        ("file_size", limits.file_size_bytes, "bytes of each file"),
+        ("memory", limits.memory_bytes, "bytes, all of it together"),
+    ];
+    all.into_iter().filter_map(|(key, amount, what)| Some((key, format!("{} {what}", amount?)))).collect()
+}
+
+/// What this host lacks, and what that means.
+fn lacks(host: &Host) -> Vec<(&'static str, String)> {
+    let mut all = Vec::new();
+    if !host.user_namespaces {
+        all.push(("user namespaces", "every run with a sandbox is refused".to_owned()));
+    }
+    if host.landlock_abi < LANDLOCK_SCOPES {
+        let why = format!("its ABI is {} and not {LANDLOCK_SCOPES}: network true is refused", host.landlock_abi);
+        all.push(("Landlock scopes", why));
+    }
+    match &host.cgroups {
+        None => all.push(("cgroups", "runs without a sandbox and ends_with_parent false are refused".to_owned())),
+        Some(cgroups) if !Cgroups::memory(cgroups) => {
+            all.push(("a memory controller", "limits.memory is refused".to_owned()));
+        }
+        Some(_) => {}
+    }
+    all
+}
+
+fn as_json(recipe: &Recipe, limits: &Limits, host: &Host) -> serde_json::Value {
+    let promise = &recipe.promise;
+    let text = |it: &std::ffi::CString| it.to_string_lossy().into_owned();
+    let mounts: Vec<_> = promise
+        .mounts
+        .iter()
+        .map(|it| json!({"at": text(&it.at), "shows": seen(it, promise), "flags": it.denies.to_string()}))
+        .collect();
+    let links: Vec<_> =
+        promise.links.iter().map(|it| json!({"at": text(&it.at), "target": text(&it.target)})).collect();
+    let steps: serde_json::Map<_, _> =
+        lists(recipe).into_iter().map(|(name, _, ops)| (name.to_owned(), json!(words(ops)))).collect();
+    let (always, some) = calls();
+    let own = |kind| promise.namespaces.iter().any(|it| it.kind == kind);
+    json!({
+        "uid": promise.ids[0], "gid": promise.ids[1],
+        "host_uid": promise.maps.map(|it| it.uid[1]), "host_gid": promise.maps.map(|it| it.gid[1]),
+        "capabilities": capability_names(promise),
+        "network": !own(NamespaceKind::Net),
+        "namespaces": promise.namespaces.iter().map(|it| it.kind.word()).collect::<Vec<_>>(),
+        "mounts": mounts, "links": links, "cwd": text(&promise.directory),
+        "host_name": promise.host_name.as_ref().map(text),
+        "limits": limit_words(limits).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+        "calls_refused": always, "calls_refused_with_some_arguments": some,
+        "steps": steps,
+        "host_lacks": lacks(host).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+    })
+}
+
+fn words(ops: &[Op]) -> Vec<String> {
+    ops.iter().map(ToString::to_string).collect()
+}
+
+/// Lines of words, broken where a terminal ends.
+fn wrapped(to: &mut String, all: &[String]) {
+    const WIDTH: usize = 96;
+    let mut line = String::from(" ");
+    for word in all {
+        if line.len() + word.len() > WIDTH {
+            put(to, format_args!("{line}\n"));
+            line = String::from(" ");
+        }
+        line = line + " " + word;
+    }
+    put(to, format_args!("{line}\n"));
+}
+
+fn put(to: &mut String, what: fmt::Arguments<'_>) {
+    // A String takes whatever is written to it.
+    to.write_fmt(what).unwrap_or(());
+}
+
+fn as_text(recipe: &Recipe, limits: &Limits, host: &Host) -> String {
+    let promise = &recipe.promise;
+    let mut text = String::new();
+    let to = &mut text;
+    let [uid, gid] = promise.ids;
+    put(to, format_args!("It runs as user {uid}, group {gid}, in no other group"));
+    match promise.maps {
+        Some(maps) => put(to, format_args!(": on this host user {}, group {}.\n", maps.uid[1], maps.gid[1])),
+        None => put(to, format_args!(".\n")),
+    }
+    let names = capability_names(promise);
+    if names.is_empty() {
+        put(to, format_args!("It has no capability, and nothing it runs can gain one.\n"));
+    } else {
+        let all = names.join(", ");
+        put(
+            to,
+            format_args!("Over what is its own, it has {all}; over the host none. Nothing it runs can gain more.\n"),
+        );
+    }
+    let session = if promise.leads_session { "It leads a session of its own: no terminal outside is its." } else { "" };
+    put(to, format_args!("It starts in {}. {session}\n", promise.directory.to_string_lossy()));
+    if let Some(name) = &promise.host_name {
+        put(to, format_args!("The host's name is {} to it.\n", name.to_string_lossy()));
+    }
+    let network = if promise.namespaces.iter().any(|it| it.kind == NamespaceKind::Net) {
+        "lo alone, of its own".to_owned()
+    } else {
+        "the host's, with every service that listens there; abstract sockets outside are closed by Landlock".to_owned()
+    };
+    put(to, format_args!("Network: {network}.\n"));
+    let kinds: Vec<&str> = promise.namespaces.iter().map(|it| it.kind.word()).collect();
+    put(to, format_args!("Namespaces of its own: {}.\n", kinds.join(", ")));
+
+    put(to, format_args!("\nIt sees, and nothing else of the host:\n"));
+    let places = promise
+        .mounts
+        .iter()
+        .map(|it| it.at.to_string_lossy())
+        .chain(promise.links.iter().map(|it| it.at.to_string_lossy()));
+    let width = places.map(|it| it.chars().count()).max().unwrap_or(0);
+    for mount in &promise.mounts {
+        let (at, shows) = (mount.at.to_string_lossy(), seen(mount, promise));
+        put(to, format_args!("  {at:width$}  {shows} ({})\n", mount.denies));
+    }
+    for link in &promise.links {
+        put(to, format_args!("  {:width$}  a link to {}\n", link.at.to_string_lossy(), link.target.to_string_lossy()));
+    }
+
+    put(to, format_args!("\nLimits:\n"));
+    let all = limit_words(limits);
+    if all.is_empty() {
+        put(to, format_args!("  none\n"));
+    }
+    for (key, words) in all {
+        put(to, format_args!("  {key:10} {words}\n"));
+    }
+    put(to, format_args!("  {:10} none is written, and no helper of the host's is given one\n", "core"));
+
+    let (always, some) = calls();
+    put(to, format_args!("\nSystem calls refused:\n"));
+    wrapped(to, &always);
+    put(to, format_args!("and these with some arguments:\n"));
+    wrapped(to, &some);
+    put(to, format_args!("A call by another architecture's numbers ends the process.\n"));
+
+    put(to, format_args!("\nSteps, in order:\n"));
+    for (_, who, ops) in lists(recipe) {
+        put(to, format_args!("  {who}\n"));
+        for (count, words) in words(ops).iter().enumerate() {
+            put(to, format_args!("    {:2}. {words}\n", count + 1));
+        }
+    }
+    put(
+        to,
+        format_args!(
+            "  Then {} is executed.\n",
+            recipe.exec.argv.first().map_or_else(|| "nothing".into(), |it| it.to_string_lossy())
+        ),
+    );
+
+    put(to, format_args!("\nThis host cannot give:\n"));
+    let lacks = lacks(host);
+    if lacks.is_empty() {
+        put(to, format_args!("  nothing is missing\n"));
+    }
+    for (what, why) in lacks {
+        put(to, format_args!("  {what}: {why}\n"));
+    }
+    text
+}

@@ -1,0 +1,75 @@
+//! `ocx-supervisor explain`: what a file asks for, in words, without starting anything.
+#![expect(clippy::indexing_slicing, reason = "a missing key is null, and fails the test")]
+
+use libtest_mimic::Failed;
+use serde_json::json;
+
+use crate::Test;
+use crate::run::{Folder, Run, same};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("explain::it_says_what_is_seen_and_how_and_starts_nothing", says),
+    ("explain::a_refused_file_is_refused_as_once_would", refused),
+    ("explain::its_json_and_its_words_are_of_one_launch", as_json),
+];
+
+fn says() -> Result<(), Failed> {
+    let folder = Folder::new()?;
+    let path = folder.text();
+    let run = Run::sh(&format!("touch {path}/ran"))
+        .writing(&[&path])
+        .with("/limits/cpu", json!(3))
+        .with("/sandbox/created_files", json!([{"at": "/etc/passwd", "text": "x"}]));
+    let came = run.explained(&[])?.exits(0)?;
+    for words in [
+        "It runs as user 1000, group 1000, in no other group: on this host user 64321, group 64321.",
+        "It has no capability, and nothing it runs can gain one.",
+        "Network: lo alone, of its own.",
+        "the host's, read-only (ro,nosuid,nodev)",
+        &format!("  {path}  the host's, read-write (rw,nosuid,nodev)"),
+        "a file made for it",
+        "cpu        3 processor seconds of each process",
+        "read-only root",
+        "io_uring_setup",
+        "Then sh is executed.",
+    ] {
+        same(&format!("{words:?} in {}", came.out), came.out.contains(words), true)?;
+    }
+    same("it ran", folder.0.join("ran").exists(), false)?;
+    // The control: the same file, run, does what it says.
+    run.run()?.exits(0)?;
+    same("it ran", folder.0.join("ran").exists(), true)
+}
+
+fn refused() -> Result<(), Failed> {
+    let run = Run::sh("true").reading(&["/nowhere"]);
+    let (explained, ran) = (run.explained(&[])?.exits(125)?, run.run()?.exits(125)?);
+    let line = |it: &str, command: &str| it.replace(command, "");
+    same("why", line(&explained.err, "ocx-supervisor explain: "), line(&ran.err, "ocx-supervisor once: "))?;
+    same("nothing is said of it", explained.out.as_str(), "")
+}
+
+fn as_json() -> Result<(), Failed> {
+    let run =
+        Run::sh("true").with("/sandbox/linux_capabilities", json!(["CAP_CHOWN"])).with("/sandbox/network", json!(true));
+    let whole: serde_json::Value = serde_json::from_str(&run.explained(&["--json"])?.exits(0)?.out)?;
+    same("uid", &whole["uid"], &json!(1000))?;
+    same("host_uid", &whole["host_uid"], &json!(64321))?;
+    same("capabilities", &whole["capabilities"], &json!(["CAP_CHOWN"]))?;
+    same("network", &whole["network"], &json!(true))?;
+    same("namespaces", &whole["namespaces"], &json!(["cgroup", "ipc", "mnt", "pid", "user", "uts"]))?;
+    let text = run.explained(&[])?.exits(0)?.out;
+    let lists = ["calls_refused", "calls_refused_with_some_arguments"].map(|it| whole[it].as_array().cloned());
+    let calls: Vec<_> = lists.into_iter().flatten().flatten().collect();
+    same("calls, all of the filter's", calls.len() > 60, true)?;
+    for call in calls {
+        let name = call.as_str().unwrap_or_default();
+        same(name, text.split_whitespace().any(|it| it == name), true)?;
+    }
+    for mount in whole["mounts"].as_array().into_iter().flatten() {
+        let (at, flags) = (mount["at"].as_str().unwrap_or_default(), mount["flags"].as_str().unwrap_or_default());
+        let is = |line: &str| line.trim_start().starts_with(at) && line.ends_with(&format!("({flags})"));
+        same(at, text.lines().any(is), true)?;
+    }
+    Ok(())
+}
