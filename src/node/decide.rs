@@ -20,7 +20,13 @@ impl Lane {
     /// Meets a run for the first time: what this host keeps of it says where it goes on.
     pub(super) fn meet(&mut self, hash: &str) {
         let found = self.registry.claim(hash, &self.me);
-        let record = self.store.record(hash);
+        let record = self.store.read(hash).unwrap_or_else(|why| {
+            self.say(
+                hash,
+                &format!("its state is not believed: {why}; taken as launched, so it is not launched again"),
+            );
+            Some(Record::Taken { started: None })
+        });
         let Some(run) = self.runs.get_mut(hash) else { return };
         let started_counts = self.known.counted(&run.seen, &self.user).started.is_some();
         let kept = match &record {

@@ -1,12 +1,12 @@
 //! A run's own log, `ROOT/state/runs/HASH.log` (decisions C-65): one JSON object a line, each with its time. It is what a
 //! person reads of a run's life; nothing is decided from it.
 
-use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::files::{self, Once};
 use crate::engine::report::How;
 use crate::protocol::life::{Event, State};
 
@@ -56,13 +56,14 @@ pub enum Entry {
 #[derive(Debug, Clone)]
 pub struct Journal {
     runs: PathBuf,
+    faults: Once,
 }
 
 impl Journal {
     /// The logs below `ROOT/state`.
     #[must_use]
     pub fn new(state: &Path) -> Self {
-        Self { runs: state.join("runs") }
+        Self { runs: state.join("runs"), faults: Once::default() }
     }
 
     /// Adds a step of the run's life.
@@ -99,7 +100,10 @@ impl Journal {
         let Ok(mut text) = serde_json::to_vec(&line) else { return };
         text.push(b'\n');
         let path = self.runs.join(format!("{run}.log"));
-        let Ok(mut file) = OpenOptions::new().append(true).create(true).open(path) else { return };
+        let mut file = match files::append(&path) {
+            Ok(file) => file,
+            Err(error) => return self.faults.say(&path, &error),
+        };
         if file.metadata().is_ok_and(|it| it.len() < bytes_max) {
             drop(file.write_all(&text));
         }

@@ -1,11 +1,13 @@
 //! `ROOT/state/daemon.log`: one JSON object a line (decisions C-65), beside the words on standard error.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
+
+use super::files;
 
 /// Size at which the log turns, in bytes (decisions C-112).
 const LOG_BYTES_MAX: u64 = 16 << 20;
@@ -24,8 +26,8 @@ impl Log {
     #[must_use]
     pub fn open(state: &Path) -> Self {
         let path = state.join("daemon.log");
-        let file = OpenOptions::new().append(true).create(true).open(&path).ok();
-        Self { path, file: Mutex::new(file) }
+        let file = Mutex::new(Self::made(&path));
+        Self { path, file }
     }
 
     /// Writes one event of one lane, with its facts.
@@ -56,7 +58,17 @@ impl Log {
             drop(fs::rename(turned(n), turned(n + 1)));
         }
         drop(fs::rename(&self.path, turned(1)));
-        OpenOptions::new().append(true).create(true).open(&self.path).ok()
+        Self::made(&self.path)
+    }
+
+    fn made(path: &Path) -> Option<File> {
+        match files::append(path) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                say(&format!("node: {error}; without it only these lines are logged"));
+                None
+            }
+        }
     }
 }
 

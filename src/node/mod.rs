@@ -7,6 +7,7 @@ mod carry;
 pub mod clock;
 mod decide;
 pub mod effects;
+pub mod files;
 pub mod journal;
 pub mod known;
 pub mod lane;
@@ -74,8 +75,8 @@ fn run(root: &std::path::Path) -> Result<(), String> {
         })
     };
     let state = root.join("state");
-    let store = Store::open(&state).map_err(|error| format!("{}: {error}", state.display()))?;
-    let board = Board::open(&state).map_err(|error| format!("{}: {error}", state.display()))?;
+    let store = Store::open(&state).map_err(|error| error.to_string())?;
+    let board = Board::open(&state).map_err(|error| error.to_string())?;
     let log = Arc::new(Log::open(&state));
     let welcome = link.ask_and_wait(Request::Hello { version: LINK_VERSION }, HELLO_WAIT)?;
     let Reply::Welcome { provides, in_care } = welcome.reply else {

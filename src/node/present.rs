@@ -2,7 +2,7 @@
 //! it; nothing is decided from it, so it is renamed into place but not waited for on the disk.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use supervisor::wire::plan::Provides;
 
 use super::clock::utc_now;
+use super::files::{self, Once};
 
 /// Most runs named in one file, the oldest first.
 const RUNS_MAX: usize = 256;
@@ -89,41 +90,43 @@ pub struct NodeNow {
 #[derive(Debug, Clone)]
 pub struct Board {
     state: PathBuf,
+    faults: Once,
 }
 
 impl Board {
     /// Makes the folder, below `ROOT/state`. What a project of an earlier process said goes: it may be no more.
     ///
     /// # Errors
-    /// As `mkdir(2)` and `getdents(2)` fail.
+    /// As `mkdir(2)` and `getdents(2)` fail, with the folder's path.
     pub fn open(state: &Path) -> io::Result<Self> {
         let lanes = state.join("lanes");
-        fs::create_dir_all(&lanes)?;
+        files::folder(&lanes)?;
         for entry in fs::read_dir(&lanes)? {
             // What cannot be removed says when it was written.
             drop(fs::remove_file(entry?.path()));
         }
-        Ok(Self { state: state.to_owned() })
+        Ok(Self { state: state.to_owned(), faults: Once::default() })
     }
 
     /// Shows the protocol process.
     pub fn node(&self, provides: &Provides) {
         let now = NodeNow { started: utc_now(), pid: std::process::id(), provides: provides.clone() };
-        write(&self.state.join("node.json"), &now);
+        self.write(&self.state.join("node.json"), &now);
     }
 
     /// Shows a lane.
     pub fn lane(&self, lane: &LaneNow) {
-        write(&self.state.join("lanes").join(format!("{}.json", lane.project)), lane);
+        self.write(&self.state.join("lanes").join(format!("{}.json", lane.project)), lane);
     }
-}
 
-/// One that cannot be written is passed over: what people are shown stops no run.
-fn write(path: &Path, what: &impl Serialize) {
-    let new = path.with_extension("json.new");
-    let Ok(text) = serde_json::to_vec(what) else { return };
-    if fs::write(&new, text).is_ok() {
-        drop(fs::rename(&new, path));
+    /// One that cannot be written is passed over: what people are shown stops no run.
+    fn write(&self, path: &Path, what: &impl Serialize) {
+        let new = path.with_extension("json.new");
+        let Ok(text) = serde_json::to_vec(what) else { return };
+        let written = files::make(&new).and_then(|mut file| file.write_all(&text));
+        if let Err(error) = written.and_then(|()| files::rename(&new, path)) {
+            self.faults.say(path, &error);
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! The durable state of runs (decisions C-65): `ROOT/state/runs/HASH.state` and `HASH.plan`, never half-written.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use supervisor::points::{self, Effect, Moment, reach};
 
 use super::effects::Saved;
+use super::{files, log};
 
 /// Largest state or plan file believed, in bytes; a larger one is not ours.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
@@ -63,11 +64,11 @@ impl Store {
     /// replaced, if any, stands. So does the room kept for the end of a run that needs none.
     ///
     /// # Errors
-    /// As `mkdir(2)`, `getdents(2)` and `unlink(2)` fail.
+    /// As `mkdir(2)` and `getdents(2)` fail, with the folder's path.
     pub fn open(state: &Path) -> io::Result<Self> {
         let (runs, completed) = (state.join("runs"), state.join("completed"));
-        fs::create_dir_all(&runs)?;
-        fs::create_dir_all(&completed)?;
+        files::folder(&runs)?;
+        files::folder(&completed)?;
         let store = Self { runs, completed };
         for entry in fs::read_dir(&store.runs)? {
             let entry = entry?;
@@ -77,8 +78,9 @@ impl Store {
                 Some((run, "room")) => matches!(store.record(run), None | Some(Record::Done)),
                 Some(_) | None => false,
             };
-            if over && entry.file_type()?.is_file() {
-                fs::remove_file(entry.path())?;
+            // What cannot be removed is in the way of that run alone.
+            if over && let Err(error) = files::remove(&entry.path()) {
+                log::say(&format!("node: {error}"));
             }
         }
         Ok(store)
@@ -87,12 +89,23 @@ impl Store {
     /// The state of a run. Unreadable counts as taken: then it is never launched (C-65).
     #[must_use]
     pub fn record(&self, run: &str) -> Option<Record> {
-        let text = match read_bounded(&self.runs.join(format!("{run}.state"))) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(_unreadable) => return Some(Record::Taken { started: None }),
-        };
-        Some(serde_json::from_slice(&text).unwrap_or(Record::Taken { started: None }))
+        self.read(run).unwrap_or(Some(Record::Taken { started: None }))
+    }
+
+    /// The state of a run.
+    ///
+    /// # Errors
+    /// Why it is not believed, with its path: the file cannot be read, or is none of ours.
+    pub fn read(&self, run: &str) -> io::Result<Option<Record>> {
+        let path = self.runs.join(format!("{run}.state"));
+        match files::read(&path, RECORD_BYTES_MAX) {
+            Ok(text) => match serde_json::from_slice(&text) {
+                Ok(record) => Ok(Some(record)),
+                Err(error) => Err(io::Error::other(format!("{}: {error}", path.display()))),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the state of a run durably.
@@ -120,8 +133,12 @@ impl Store {
     /// # Errors
     /// When there is one and it cannot be read.
     pub fn plan(&self, run: &str) -> io::Result<Option<Plan>> {
-        match read_bounded(&self.runs.join(format!("{run}.plan"))) {
-            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        let path = self.runs.join(format!("{run}.plan"));
+        match files::read(&path, RECORD_BYTES_MAX) {
+            Ok(text) => match serde_json::from_slice(&text) {
+                Ok(plan) => Ok(Some(plan)),
+                Err(error) => Err(io::Error::other(format!("{}: {error}", path.display()))),
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -142,7 +159,7 @@ impl Store {
     /// # Errors
     /// As `fallocate(2)` fails; nothing is kept then. A file system that cannot keep room is not asked to.
     pub fn reserve(&self, run: &str, bytes: u64) -> io::Result<()> {
-        let file = File::create(self.room(run))?;
+        let file = files::make(&self.room(run))?;
         match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
             Ok(()) => file.sync_all(),
             Err(errno) => {
@@ -157,10 +174,7 @@ impl Store {
     }
 
     fn give_up_room(&self, run: &str) -> io::Result<()> {
-        match fs::remove_file(self.room(run)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        files::remove(&self.room(run))
     }
 
     /// Writes; on a full disk, in the room kept for it.
@@ -184,22 +198,6 @@ impl Store {
     }
 }
 
-/// Reads a regular file, which is at most so large. Follows no link and waits on no pipe.
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    let read = file.take(RECORD_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(read).unwrap_or(u64::MAX) > RECORD_BYTES_MAX {
-        return Err(io::Error::other(format!("larger than {RECORD_BYTES_MAX} bytes")));
-    }
-    Ok(bytes)
-}
-
 /// Whether a write failed for lack of room.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -209,11 +207,11 @@ fn is_full(error: &io::Error) -> bool {
 /// `effect` says which write of ours it is.
 ///
 /// # Errors
-/// As `open(2)`, `write(2)`, `fsync(2)` and `rename(2)` fail.
+/// As `open(2)`, `write(2)`, `fsync(2)` and `rename(2)` fail; a directory in its place is named, with what to do.
 pub fn write_durably(folder: &Path, name: &str, bytes: &[u8], effect: impl Effect) -> io::Result<()> {
     reach(effect, Moment::Before);
     let new = folder.join(format!("{name}.new"));
-    let mut file = File::create(&new)?;
+    let mut file = files::make(&new)?;
     points::opened(&file);
     file.write_all(bytes)?;
     reach(effect, Moment::Written);
@@ -222,7 +220,7 @@ pub fn write_durably(folder: &Path, name: &str, bytes: &[u8], effect: impl Effec
         points::synced(&file);
     }
     reach(effect, Moment::Synced);
-    fs::rename(&new, folder.join(name))?;
+    files::rename(&new, &folder.join(name))?;
     reach(effect, Moment::Renamed);
     let folder = File::open(folder)?;
     folder.sync_all()?;

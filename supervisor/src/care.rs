@@ -78,6 +78,7 @@ pub(crate) struct Found {
 /// `ROOT/care`, held by one supervisor.
 #[derive(Debug)]
 pub(crate) struct Care {
+    path: std::path::PathBuf,
     directory: OwnedFd,
     launched: Launched,
     /// Held locked for as long as this process lives.
@@ -212,17 +213,21 @@ impl Care {
         let mut found = Vec::new();
         for name in durable::names(&directory, NAMES_MAX).map_err(|e| at("", &e))? {
             if let Some(run) = RunHash::parse(&name) {
-                let record = durable::read(directory.as_fd(), &name, RECORD_BYTES_MAX).map_err(|e| e.to_string());
+                let record = durable::read(directory.as_fd(), &name, RECORD_BYTES_MAX)
+                    .map_err(|e| format!("{}: {e}", path.display()));
                 found.push(Found { run, record: record.and_then(|bytes| Record::parse(&bytes)) });
             } else if name.strip_suffix(".new").is_some_and(|run| RunHash::parse(run).is_some()) {
                 // A record that was being written: the one it would have replaced, if any, stands.
-                durable::remove(directory.as_fd(), &name, Wrote::Gone).map_err(|e| at(&name, &e))?;
+                // What cannot be removed is in the way of that run alone.
+                if let Err(error) = durable::remove(directory.as_fd(), &name, Wrote::Gone) {
+                    crate::log::say(format_args!("{}", at(&name, &error)));
+                }
             } else if name != launched::NAME && name != LOCK {
                 crate::log::say(format_args!("{}: not one of ours, left alone", path.join(&name).display()));
             }
         }
         found.sort_by_key(|found| found.run);
-        Ok((Self { directory, launched, _lock: lock, boot: boot.to_owned() }, found))
+        Ok((Self { path, directory, launched, _lock: lock, boot: boot.to_owned() }, found))
     }
 
     /// This boot's id.
@@ -240,20 +245,25 @@ impl Care {
     /// Writes a run's record; `effect` says which time in its life, and whether the call waits for the disk.
     ///
     /// # Errors
-    /// As [`durable::replace`].
+    /// As [`durable::replace`], with the directory's path.
     pub(crate) fn write(&self, run: &RunHash, record: &Record, effect: Wrote) -> io::Result<()> {
-        durable::replace(self.directory.as_fd(), &run.to_string(), record.to_text().as_bytes(), effect)
+        let written = durable::replace(self.directory.as_fd(), &run.to_string(), record.to_text().as_bytes(), effect);
+        written.map_err(|error| self.at(&error))
+    }
+
+    fn at(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
     }
 
     /// Settles a run: a line in `launched` if it was launched, then its record goes.
     ///
     /// # Errors
-    /// As the calls fail. The record goes only after the line is durable, so the run is then still in care.
+    /// As the calls fail, with the directory's path. The record goes only after the line is durable, so the run is then still in care.
     pub(crate) fn settle(&mut self, run: &RunHash, launches: u32) -> io::Result<()> {
         if launches > 0 && self.launched.launches(run).is_none() && !points::broken("line-of-launched") {
-            self.launched.add(*run, launches)?;
+            self.launched.add(*run, launches).map_err(|error| self.at(&error))?;
         }
-        durable::remove(self.directory.as_fd(), &run.to_string(), Wrote::Gone)
+        durable::remove(self.directory.as_fd(), &run.to_string(), Wrote::Gone).map_err(|error| self.at(&error))
     }
 }
 
@@ -266,6 +276,7 @@ const LOCK_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 fn lock(care: &OwnedFd) -> io::Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
+    durable::is_file(care.as_fd(), LOCK)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let lock = rustix::fs::openat(care, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
     let mut tries = 1;

@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use supervisor::effects::Wrote;
 use supervisor::points::{self, Moment, reach};
 
+use crate::durable;
 use crate::run_hash::RunHash;
 
 /// The file's name in `ROOT/care`.
@@ -34,8 +35,11 @@ impl Launched {
     ///
     /// # Errors
     /// As the calls fail; and when a whole line is no line of ours, since a run it may have named could then be run
-    /// again.
+    /// again. So it is with what is no regular file.
     pub(crate) fn open(care: BorrowedFd<'_>) -> io::Result<Self> {
+        durable::is_file(care, NAME).map_err(|error| {
+            io::Error::other(format!("{error} and restore the file: a run it named could be run again without it"))
+        })?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = File::from(openat(care, NAME, flags, Mode::RUSR | Mode::WUSR)?);
         let mut launches = BTreeMap::new();

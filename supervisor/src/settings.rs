@@ -12,6 +12,8 @@ const GRACE_S_MAX: u64 = 3600;
 const RINGS_BYTES: u64 = 256 << 20;
 /// Most that may be set: as much as all runs in care could ask for, and more.
 const RINGS_BYTES_MAX: u64 = 1 << 40;
+/// Largest setting's file, in bytes.
+const SETTING_BYTES_MAX: u64 = 4096;
 /// How much of a wrong setting is told, in characters.
 const TEXT_TOLD: usize = 40;
 
@@ -46,7 +48,16 @@ pub(crate) fn setting<T>(
     read: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, String> {
     let path = root.join("settings").join(name);
-    let text = match std::fs::read_to_string(&path) {
+    let text = match std::fs::metadata(&path) {
+        // A pipe would be waited on, and what is endless read without end. A link is the owner's to make.
+        Ok(about) if !about.is_file() => Err(std::io::Error::other("not a file; move it away")),
+        Ok(about) if about.len() > SETTING_BYTES_MAX => {
+            Err(std::io::Error::other(format!("larger than {SETTING_BYTES_MAX} bytes")))
+        }
+        Ok(_) => std::fs::read_to_string(&path),
+        Err(error) => Err(error),
+    };
+    let text = match text {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", path.display())),
@@ -93,5 +104,11 @@ mod tests {
         assert_eq!(grace(root).unwrap(), Duration::from_secs(3));
         set("grace", "3601");
         grace(root).unwrap_err();
+        set("grace", &"0".repeat(5000));
+        grace(root).unwrap_err();
+        std::fs::remove_file(root.join("settings/grace")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, root.join("settings/grace"), rustix::fs::Mode::RUSR).unwrap();
+        let why = grace(root).unwrap_err();
+        assert!(why.ends_with("settings/grace: not a file; move it away"), "{why}");
     }
 }

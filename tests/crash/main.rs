@@ -19,6 +19,7 @@ mod controls;
 mod frozen;
 mod full;
 mod host;
+mod odd_files;
 mod records;
 
 #[path = "../support/mod.rs"]
@@ -74,7 +75,7 @@ fn main() -> ExitCode {
             trials.push(trial.with_ignored_flag(missing.is_some()));
         }
     }
-    let others: Vec<(&str, fn())> = [controls::TESTS, records::TESTS, full::TESTS].concat();
+    let others: Vec<(&str, fn())> = [controls::TESTS, records::TESTS, odd_files::TESTS, full::TESTS].concat();
     for (name, test) in others {
         let name = missing.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
         let trial = Trial::test(name, move || {

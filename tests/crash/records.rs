@@ -1,4 +1,4 @@
-//! Records that are stale, torn, empty, huge or no files; numbers of processes used again; a second of either process.
+//! Records that are stale, torn, empty or huge; numbers of processes used again; a second of either process.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 /// What a file may have become: its word, and how it came to it.
 type Bad = (&'static str, fn(&Path));
 
-const BAD: [Bad; 6] = [
+const BAD: [Bad; 4] = [
     ("empty", |at| fs::write(at, "").unwrap()),
     ("torn", |at| {
         let whole = fs::read(at).unwrap();
@@ -31,18 +31,10 @@ const BAD: [Bad; 6] = [
     }),
     ("zeros", |at| fs::write(at, [0; 4096]).unwrap()),
     ("huge", |at| fs::File::options().write(true).open(at).unwrap().set_len(64 << 20).unwrap()),
-    ("a pipe", |at| {
-        fs::remove_file(at).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, at, rustix::fs::Mode::RUSR).unwrap();
-    }),
-    ("a link", |at| {
-        fs::remove_file(at).unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", at).unwrap();
-    }),
 ];
 
 /// A run that waits to be let go, and its token.
-fn waiting(host: &mut Host) -> (Asked, String) {
+pub(crate) fn waiting(host: &mut Host) -> (Asked, String) {
     let token = host.token();
     let script = host.until_let_go(&token);
     let message = host.message(&token, &script);
@@ -51,17 +43,17 @@ fn waiting(host: &mut Host) -> (Asked, String) {
     (asked, token)
 }
 
-fn ended(host: &mut Host, asked: &Asked) -> Value {
+pub(crate) fn ended(host: &mut Host, asked: &Asked) -> Value {
     let entry = host.trial.wait_for(asked, "ended", SOON).unwrap_or_else(|why| panic!("{why}"));
     Value::Object(message::find(&entry.text).unwrap().content)
 }
 
-fn count(host: &Host, asked: &Asked, kind: &str) -> usize {
+pub(crate) fn count(host: &Host, asked: &Asked, kind: &str) -> usize {
     host.trial.thread(asked).unwrap().iter().filter(|entry| entry.kind == kind).count()
 }
 
 /// The next run runs: nothing holds it up.
-fn goes_on(host: &mut Host) {
+pub(crate) fn goes_on(host: &mut Host) {
     let token = host.token();
     let message = host.message(&token, "exit 0");
     let asked = host.post(&message);
