@@ -17,7 +17,8 @@ pub fn utc_now_exact() -> String {
 /// A time, to the second.
 #[must_use]
 pub fn utc(at: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(at).to_string()
+    // What began before a clock that was set back to its beginning cannot be told as a time.
+    humantime::format_rfc3339_seconds(at.max(SystemTime::UNIX_EPOCH)).to_string()
 }
 
 /// When a moment of this process was or will be, to the second.
@@ -29,4 +30,17 @@ pub fn utc_of(at: Instant) -> String {
         None => wall.checked_sub(now.saturating_duration_since(at)),
     };
     utc(then.unwrap_or(wall))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn c_119_a_time_before_1970_is_told_as_1970_and_ends_nothing() {
+        assert_eq!(utc(SystemTime::UNIX_EPOCH - Duration::from_secs(600)), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(SystemTime::UNIX_EPOCH + Duration::from_secs(1)), "1970-01-01T00:00:01Z");
+    }
 }

@@ -7,6 +7,7 @@
 )]
 
 mod breaking;
+mod clock;
 mod crashes;
 mod ending;
 mod refusing;
@@ -37,6 +38,15 @@ fn main() -> ExitCode {
         Ok(())
     });
     let other = other.with_ignored_flag(!off || missing.is_some());
+    let (name, test) = clock::SET;
+    // It sets the clock of the whole host.
+    let ours = std::env::var_os(clock::OURS).is_some();
+    let why = if ours { "" } else { " (skipped: needs a guest, as `cargo vm test x86_64 node/C-119` has)" };
+    let clock = Trial::test(format!("{name}{why}"), move || {
+        test();
+        Ok(())
+    });
+    let clock = clock.with_ignored_flag(!ours || missing.is_some());
     let trials = tests
         .into_iter()
         .map(|(name, test)| {
@@ -47,7 +57,7 @@ fn main() -> ExitCode {
             })
             .with_ignored_flag(missing.is_some())
         })
-        .chain([other])
+        .chain([other, clock])
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -21,8 +21,16 @@ pub(crate) struct System {
 impl System {
     /// A system whose node is ready.
     pub(crate) fn new() -> Self {
+        Self::with_settings(&[])
+    }
+
+    /// One whose owner has set these.
+    pub(crate) fn with_settings(settings: &[(&str, &str)]) -> Self {
         let setup = Setup { programs: Some(crate::support::programs().to_owned()), ..Setup::default() };
         let mut trial = Trial::make(&setup, Interrupt::default()).unwrap_or_else(|why| panic!("{why}"));
+        for (name, text) in settings {
+            std::fs::write(trial.layout().root().join("settings").join(name), text).unwrap();
+        }
         trial.start_supervisor().unwrap_or_else(|why| panic!("{why}"));
         let clone = trial.wait_ready().unwrap_or_else(|why| panic!("{why}"));
         Self { trial, clone }

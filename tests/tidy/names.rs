@@ -91,7 +91,24 @@ const RULES: &[Rule] = &[
         never: &["mio", "serde_json", "ureq", "rusqlite"],
         why: "the cell walks a flat recipe",
     },
+    Rule {
+        under: "src/",
+        // Times in posts, logs and lists, and how long ago a person is told something was.
+        but: &["src/node/clock.rs", "src/server/clones.rs", "src/tools/status/"],
+        never: WALL_CLOCK,
+        why: "nothing waits, ends or is ordered by a clock that can be set (decisions C-119)",
+    },
+    Rule {
+        under: "supervisor/",
+        but: &[],
+        never: WALL_CLOCK,
+        why: "deadlines are on the clock since boot, which nobody sets (decisions C-77, C-119)",
+    },
+    Rule { under: "sandbox/src/", but: &[], never: WALL_CLOCK, why: "confinement has no clock (decisions C-119)" },
 ];
+
+/// Names of the clock that can be set.
+const WALL_CLOCK: &[&str] = &["SystemTime", "UNIX_EPOCH", "Realtime", "CLOCK_REALTIME"];
 
 /// Paths as `use` and expressions name them: `name::`, `use name`, `crate::name`.
 fn named(line: &str, name: &str) -> bool {
@@ -158,6 +175,10 @@ fn control_names_are_found_where_they_may_not_be() {
     assert_eq!(faults("src/engine/check.rs", "#[cfg(test)]\nuse std::fs;"), 0);
     assert_eq!(faults("supervisor/src/turn.rs", "let agent = ureq::agent();"), 1);
     assert_eq!(faults("supervisor/src/turn.rs", "use mio::Poll;"), 0);
+    assert_eq!(faults("supervisor/src/turn.rs", "let now = clock_gettime(ClockId::Realtime);"), 1);
+    assert_eq!(faults("supervisor/src/turn.rs", "let now = clock_gettime(ClockId::Boottime);"), 0);
+    assert_eq!(faults("src/node/lane.rs", "let at = std::time::SystemTime::now();"), 1);
+    assert_eq!(faults("src/node/clock.rs", "let at = std::time::SystemTime::now();"), 0);
     assert_eq!(faults("supervisor/src/wire/frame.rs", "use mio::Poll;"), 1);
     assert_eq!(faults("sandbox/src/recipe.rs", "use crate::sandbox; // ureq::x"), 0);
     let beyond = |text: &str| sandbox_beyond_spec(&Source { path: "src/node/plan.rs".into(), text: text.into() }).len();

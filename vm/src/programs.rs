@@ -32,6 +32,8 @@ const JOB_SECONDS: u64 = 1800;
 const PROGRAMS_ENV: &str = "OCX_TEST_PROGRAMS";
 /// The same for the programs with failpoints, which the test program [`CRASH`] runs.
 const FAILPOINTS_ENV: &str = "OCX_TEST_FAILPOINT_PROGRAMS";
+/// Says to the tests that the host's clock is theirs to set.
+const CLOCK_ENV: &str = "OCX_TEST_CLOCK_IS_OURS";
 /// The test program that needs them.
 pub(crate) const CRASH: &str = "crash";
 /// The programs of a release.
@@ -225,6 +227,7 @@ impl Programs {
             programs_at: self.at.display().to_string(),
             env: [
                 Some((PROGRAMS_ENV, self.release.display().to_string())),
+                Some((CLOCK_ENV, String::from("yes"))),
                 Some(("PATH", format!("{}:{GUEST_PATH}", self.release.display()))),
                 self.apart.as_ref().map(|it| (FAILPOINTS_ENV, it.display().to_string())),
             ]
