@@ -21,6 +21,7 @@ mod full;
 mod host;
 mod odd_files;
 mod records;
+mod storm;
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -43,7 +44,7 @@ type Pool = Arc<Mutex<Vec<Host>>>;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(SYSTEMS));
-    let long = std::env::var_os("OCX_CRASH").is_some_and(|it| it == "long");
+    let long = is_long();
     let missing = support::missing();
     let pool = Pool::default();
     let mut trials = Vec::new();
@@ -75,7 +76,8 @@ fn main() -> ExitCode {
             trials.push(trial.with_ignored_flag(missing.is_some()));
         }
     }
-    let others: Vec<(&str, fn())> = [controls::TESTS, records::TESTS, odd_files::TESTS, full::TESTS].concat();
+    let others: Vec<(&str, fn())> =
+        [controls::TESTS, records::TESTS, odd_files::TESTS, full::TESTS, storm::TESTS].concat();
     for (name, test) in others {
         let name = missing.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
         let trial = Trial::test(name, move || {
@@ -84,6 +86,14 @@ fn main() -> ExitCode {
         });
         trials.push(trial.with_ignored_flag(missing.is_some()));
     }
+    let (name, test) = records::USED_AGAIN;
+    let why = if Path::new(records::LAST_PID).exists() { missing } else { Some("the kernel lets no number be chosen") };
+    let name = why.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
+    let used_again = Trial::test(name, move || {
+        test();
+        Ok(())
+    });
+    trials.push(used_again.with_ignored_flag(why.is_some()));
     let conclusion = libtest_mimic::run(&arguments, trials);
     let mut left = Vec::new();
     for host in pool.lock().unwrap().drain(..) {
@@ -91,6 +101,11 @@ fn main() -> ExitCode {
     }
     assert!(left.is_empty(), "{}", left.join("\n"));
     conclusion.exit_code()
+}
+
+/// Whether every death is wanted at every failpoint, and a long storm.
+fn is_long() -> bool {
+    std::env::var_os("OCX_CRASH").is_some_and(|it| it == "long")
 }
 
 /// The programs with failpoints, in a directory of their own.

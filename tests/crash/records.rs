@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ocx::engine::message;
 use ocx::trial::Asked;
@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("P6, C-101 a care record that cannot be believed is launched: its processes are ended, and it is lost", bad_care),
     ("P6 records half-written when both died are passed over", half_written),
     ("C-100 a process that has a dead run's number is left alone", number_again),
+    ("C-100 of four supervisors started at once on one ROOT one serves", four_supervisors),
     ("C-100 a second supervisor on one ROOT is refused, and the first goes on", second_supervisor),
     ("C-100 a node that no supervisor started ends at once and touches nothing", second_node),
 ];
@@ -149,6 +150,87 @@ fn number_again() {
         stranger.wait().unwrap();
         assert!(host.alive(&token).is_empty());
     }
+    host.stop().unwrap();
+}
+
+/// The pid namespace's next number can be chosen where the kernel was built to restore processes.
+pub(crate) const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+pub(crate) const USED_AGAIN: (&str, fn()) =
+    ("C-100 a process that came to a dead run's number is left alone, and the run is lost", used_again);
+
+/// Not a record made up, as above: the very number, given again by the kernel, and the record as it was written.
+fn used_again() {
+    let mut host = Host::new("");
+    let (asked, token) = waiting_to_end_with_its_supervisor(&mut host);
+    let record = fs::read_to_string(host.care(&asked.run)).unwrap();
+    let init = record.lines().find_map(|line| line.strip_prefix("init ")).unwrap();
+    let pid: u32 = init.split(' ').next().unwrap().parse().unwrap();
+    host.kill_supervisor();
+    let deadline = Instant::now() + SOON;
+    let mut stranger = loop {
+        assert!(Instant::now() < deadline, "number {pid} did not come again");
+        // Others take numbers too: it is tried until it comes.
+        fs::write(LAST_PID, (pid - 1).to_string()).unwrap();
+        let mut one = Command::new("sleep").arg("600").spawn().unwrap();
+        if one.id() == pid {
+            break one;
+        }
+        one.kill().unwrap();
+        one.wait().unwrap();
+    };
+    host.start_supervisor();
+    assert_eq!(ended(&mut host, &asked)["outcome"], "lost");
+    assert!(stranger.try_wait().unwrap().is_none(), "a stranger was ended for a run");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+    assert!(host.alive(&token).is_empty());
+    host.stop().unwrap();
+}
+
+fn waiting_to_end_with_its_supervisor(host: &mut Host) -> (Asked, String) {
+    let token = host.token();
+    let script = host.until_let_go(&token);
+    let mut message = host.message(&token, &script);
+    message["run"]["sandbox"]["ends_with_parent"] = serde_json::json!(true);
+    let asked = host.post(&message);
+    host.wait_running(&asked);
+    (asked, token)
+}
+
+fn four_supervisors() {
+    let mut host = Host::new("");
+    let (asked, token) = waiting(&mut host);
+    host.kill_supervisor();
+    let program = host.trial.layout().dir.join("opt/current/ocx-supervisor");
+    let mut all: Vec<_> = (0..4)
+        .map(|_| {
+            let mut one = Command::new(&program);
+            one.args(["serve", "--root"]).arg(host.trial.layout().root()).stdout(Stdio::null()).stderr(Stdio::piped());
+            one.spawn().unwrap()
+        })
+        .collect();
+    let deadline = Instant::now() + SOON;
+    let mut refused = Vec::new();
+    while refused.len() < 3 {
+        assert!(Instant::now() < deadline, "only {} of four ended", refused.len());
+        if let Some(at) = all.iter_mut().position(|one| one.try_wait().unwrap().is_some()) {
+            refused.push(all.remove(at).wait_with_output().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for one in refused {
+        let said = String::from_utf8_lossy(&one.stderr).into_owned();
+        assert!(!one.status.success() && said.contains("held by another supervisor"), "{said}");
+    }
+    // The one that is left took the run over.
+    assert_eq!(ended(&mut host, &asked)["outcome"], "lost");
+    assert_eq!((host.launches(&token), count(&host, &asked, "ended")), (1, 1));
+    let mut one = all.pop().unwrap();
+    assert!(one.try_wait().unwrap().is_none());
+    one.kill().unwrap();
+    one.wait().unwrap();
+    host.start_supervisor();
+    goes_on(&mut host);
     host.stop().unwrap();
 }
 
