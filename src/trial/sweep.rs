@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::supervisor::wire::accounts::{Accounts, cgroup_name};
+use ::supervisor::wire::accounts::{Accounts, cgroup_name, node_cgroup_name};
 
 use super::children;
 
@@ -38,11 +38,13 @@ pub(super) fn users(uids: &[u32]) -> Vec<String> {
 
 /// Removes what cgroups a supervisor of this `ROOT` left, empty by now; says which would not go.
 pub(super) fn cgroups(root: &Path) -> Vec<String> {
-    let name = cgroup_name(root);
+    let names = [cgroup_name(root), node_cgroup_name(root)];
     let mut left = Vec::new();
     for hierarchy in hierarchies() {
         let mut found = Vec::new();
-        below(&hierarchy, &name, DEPTH_MAX, &mut found);
+        for name in &names {
+            below(&hierarchy, name, DEPTH_MAX, &mut found);
+        }
         for group in found {
             // The innermost first; a group just emptied is busy for a moment.
             let removed = (0..ROUNDS_MAX).any(|round| {

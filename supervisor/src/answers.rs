@@ -151,7 +151,9 @@ impl Service {
             Reply::Was { launches }
         } else if self.runs.len() >= RUNS_MAX {
             Reply::Impossible { why: format!("{RUNS_MAX} runs are in care; one must be released first") }
-        } else if let Some(why) = self.fixed.floor.passed(&self.fixed.root) {
+        } else if let Some(why) =
+            self.fixed.floor.passed(&self.fixed.root).or_else(|| self.fixed.host.cgroups.as_ref()?.full())
+        {
             // Decisions C-84: nothing new is begun on a host that is full; what is under way goes on.
             log::run(&run, format_args!("not taken: {why}"));
             Reply::Impossible { why }

@@ -53,8 +53,8 @@ pub(crate) struct Cgroups {
     ends: Ends,
     memory: Option<Controller>,
     pids: Option<Controller>,
-    /// How many processes all runs of this `ROOT` together may have: three quarters of what the host can number, so
-    /// that no run, however unlimited (2.3), takes the last pid from the host and from what has to end it.
+    /// How many processes all in the parent together may have: three quarters of what the host can number, so that no
+    /// run, however unlimited (2.3), takes the last pid from the host and from what has to end it.
     pids_max: u64,
 }
 
@@ -111,6 +111,9 @@ fn pids_max() -> u64 {
     most - most / 4
 }
 
+/// How many processes must be free for a run to be begun: its steps and its sandbox need some before it has any.
+const PIDS_TO_BEGIN: u64 = 64;
+
 /// The smallest `pid_max` a kernel starts with, where it does not say.
 const PIDS_UNKNOWN: u64 = 32_768;
 
@@ -142,6 +145,28 @@ impl Cgroups {
         };
         let (memory, pids) = (controller("memory"), controller("pids"));
         Some(Self { parent: base.join(name), ends: Ends::V2, memory, pids, pids_max: pids_max() })
+    }
+
+    /// All runs together have at most so many processes, as the owner has it.
+    pub(crate) fn bound(&mut self, processes: u64) {
+        self.pids_max = self.pids_max.min(processes);
+    }
+
+    /// Why no run is to be begun now, if the runs there are have all the processes there may be, or nearly so.
+    pub(crate) fn full(&self) -> Option<String> {
+        let parent = match self.pids.as_ref()? {
+            Controller::V2 => &self.parent,
+            Controller::V1(parent) => parent,
+        };
+        // With no run there is no group yet, and nothing is full.
+        let now: u64 = read(&parent.join("pids.current")).ok()?.trim().parse().ok()?;
+        (now.saturating_add(PIDS_TO_BEGIN) > self.pids_max).then(|| {
+            format!(
+                "the runs under way have {now} of the {} processes all may have together; it is taken once there is room \
+                 (settings/processes)",
+                self.pids_max
+            )
+        })
     }
 
     /// Whether a run's memory can be limited.

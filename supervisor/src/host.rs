@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sandbox::measure::namespace_of;
 use sandbox::promise::{Namespace, NamespaceKind};
 use sandbox::seccomp;
-use supervisor::wire::accounts::{Accounts, cgroup_name};
+use supervisor::wire::accounts::{Accounts, cgroup_name, node_cgroup_name};
 
 use crate::cgroup::Cgroups;
 use crate::own_files::{Guard, OwnFiles};
@@ -37,6 +37,8 @@ pub(crate) struct Host {
     pub(crate) own: OwnFiles,
     /// The cgroups of this `ROOT`, where a usable hierarchy is.
     pub(crate) cgroups: Option<Cgroups>,
+    /// Those of its protocol process, which no run has a part in.
+    pub(crate) node_cgroups: Option<Cgroups>,
     /// The highest Landlock ABI, 0 for none.
     pub(crate) landlock_abi: u32,
     /// The namespaces this process is in, which no run's process is to be in.
@@ -75,6 +77,7 @@ impl Host {
             release: release.to_owned(),
             own: OwnFiles::new(own)?,
             cgroups: Cgroups::find(&cgroup_name(root)),
+            node_cgroups: Cgroups::find(&node_cgroup_name(root)),
             landlock_abi: sandbox::sys::landlock_abi(),
             namespaces: namespaces()?,
             user_namespaces: user_namespaces(),

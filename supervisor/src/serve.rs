@@ -52,7 +52,10 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
 
     let program = std::env::current_exe().map_err(|e| format!("/proc/self/exe: {e}"))?;
     let release = program.parent().ok_or("this program lies in no directory")?.to_owned();
-    let host = Host::look(&root, accounts, releases(&release), &release).map_err(|e| format!("the host: {e}"))?;
+    let mut host = Host::look(&root, accounts, releases(&release), &release).map_err(|e| format!("the host: {e}"))?;
+    if let Some((cgroups, most)) = host.cgroups.as_mut().zip(settings::processes(&root)?) {
+        cgroups.bound(most);
+    }
     if !host.user_namespaces {
         // Not a reason to stay away: who asks for a run is to be answered, and the answer names this.
         log::say(format_args!(

@@ -12,6 +12,8 @@ const GRACE_S_MAX: u64 = 3600;
 const RINGS_BYTES: u64 = 256 << 20;
 /// Most that may be set: as much as all runs in care could ask for, and more.
 const RINGS_BYTES_MAX: u64 = 1 << 40;
+/// Fewest processes that all runs together may be given: what one run and its step need.
+const PROCESSES_MIN: u64 = 256;
 /// Largest setting's file, in bytes.
 const SETTING_BYTES_MAX: u64 = 4096;
 /// How much of a wrong setting is told, in characters.
@@ -35,6 +37,17 @@ pub(crate) fn rings(root: &Path) -> Result<u64, String> {
     let what = "no size such as 256M".to_owned();
     let asked = setting(root, "rings", &what, |text| size(text).filter(|it| *it <= RINGS_BYTES_MAX))?;
     Ok(asked.unwrap_or(RINGS_BYTES))
+}
+
+/// `settings/processes`: how many processes all runs together may have; without it as many as the host bears.
+///
+/// # Errors
+/// When it is there and no such number.
+pub(crate) fn processes(root: &Path) -> Result<Option<u64>, String> {
+    let what = format!("no number of processes, {PROCESSES_MIN} or more");
+    setting(root, "processes", &what, |text| {
+        text.parse().ok().filter(|it| *it >= PROCESSES_MIN && !text.starts_with('+'))
+    })
 }
 
 /// Reads one: none where it is not set. `what` says what it should have been.
@@ -102,6 +115,12 @@ mod tests {
         }
         set("grace", "3");
         assert_eq!(grace(root).unwrap(), Duration::from_secs(3));
+        assert_eq!(processes(root).unwrap(), None);
+        for (text, most) in [("256", Some(256)), ("24576\n", Some(24576)), ("255", None), ("+300", None), ("1K", None)]
+        {
+            set("processes", text);
+            assert_eq!(processes(root).ok().flatten(), most, "{text}");
+        }
         set("grace", "3601");
         grace(root).unwrap_err();
         set("grace", &"0".repeat(5000));

@@ -9,8 +9,20 @@ use crate::case::{self, Stormed};
 use crate::cases::Scenario;
 use crate::host::{Host, SOON};
 
-pub(crate) const TESTS: &[(&str, fn())] =
-    &[("P1 to P7, C-100 to C-108 in a storm of kills every run is launched once at most, and ended once", storm)];
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("P1 to P7, C-100 to C-108 in a storm of kills every run is launched once at most, and ended once", every_rule),
+    ("control: a storm misses a launch that leaves no mark (C-104)", no_launch_mark),
+];
+
+fn every_rule() {
+    let lasts = if crate::is_long() { LONG } else { SHORT };
+    storm("", lasts).unwrap_or_else(|why| panic!("{why}"));
+}
+
+fn no_launch_mark() {
+    let found = storm("launch-mark", SHORT).expect_err("the rule was taken away, and nothing missed it");
+    assert!(found.contains("C-101: launched"), "{found}");
+}
 
 /// How long it lasts, in the short form and in the long.
 const SHORT: Duration = Duration::from_secs(10);
@@ -61,15 +73,15 @@ struct Run {
     over: bool,
 }
 
-fn storm() {
+/// A storm over programs without this rule; what is wrong after it, in words.
+fn storm(broken: &str, lasts: Duration) -> Result<(), String> {
     let seed = seed();
-    let lasts = if crate::is_long() { LONG } else { SHORT };
     #[expect(clippy::print_stdout, reason = "a storm that broke something is wanted again")]
     {
         println!("a storm of {} s from OCX_CRASH_SEED={seed}", lasts.as_secs());
     }
     let mut dice = Dice(seed);
-    let mut host = Host::new("");
+    let mut host = Host::new(broken);
     let begun = Instant::now();
     let mut ask_at: Vec<Duration> =
         (0..RUNS).map(|_| dice.milliseconds(u64::try_from(lasts.as_millis()).unwrap() * 2 / 3)).collect();
@@ -106,11 +118,15 @@ fn storm() {
         run.go_on(&host, Duration::MAX);
     }
     let all: Vec<&Stormed> = runs.iter().map(|run| &run.it).collect();
-    case::after_a_storm(&mut host, &all, AFTER)
-        .unwrap_or_else(|why| panic!("OCX_CRASH_SEED={seed}, {kills:?} kills: {why}"));
+    let looked_at = case::after_a_storm(&mut host, &all, AFTER);
     assert_eq!(runs.len(), usize::try_from(RUNS).unwrap());
     assert!(kills.iter().sum::<i32>() > 2, "no storm: {kills:?}");
+    if !broken.is_empty() {
+        // What programs without a rule left alive is this test's to end.
+        host.trial.kill_host().unwrap();
+    }
     host.stop().unwrap();
+    looked_at.map_err(|why| format!("OCX_CRASH_SEED={seed}, {kills:?} kills: {why}"))
 }
 
 fn ask(host: &mut Host, dice: &mut Dice, now: Duration) -> Run {

@@ -80,7 +80,7 @@ fn set() {
         // What is asked meanwhile runs, and is told in order.
         let asked = system.run("echo now");
         assert_eq!(system.ended(&asked, SOON)["exit"], json!(0), "{off} s");
-        assert_eq!(system.log(&asked, "STDOUT"), "now\n", "{off} s");
+        assert_eq!(system.log(&asked, "stdout"), "now\n", "{off} s");
         assert_eq!(system.kinds(&asked), ["started", "ended", "log"], "{off} s");
     }
     // A clock turned back to where a host without a battery begins.

@@ -6,6 +6,7 @@
     reason = "a test that finds what it did not expect ends there"
 )]
 
+mod bombs;
 mod breaking;
 mod clock;
 mod crashes;
@@ -28,7 +29,8 @@ fn main() -> ExitCode {
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let missing = support::missing();
     let tests: Vec<(&str, fn())> =
-        [running::TESTS, ending::TESTS, refusing::TESTS, crashes::TESTS, breaking::TESTS, status::TESTS].concat();
+        [running::TESTS, ending::TESTS, refusing::TESTS, crashes::TESTS, breaking::TESTS, bombs::TESTS, status::TESTS]
+            .concat();
     let (name, test) = refusing::WITHOUT_NAMESPACES;
     // It changes a setting of the whole host.
     let off = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").is_ok_and(|it| it.trim() == "0");

@@ -50,6 +50,13 @@ pub fn cgroup_name(root: &Path) -> String {
     format!("ocx-{:016x}", spread(root))
 }
 
+/// The name of the cgroup that holds a `ROOT`'s protocol process and what that drives: beside its runs' and not in it, so
+/// that what runs take from each other (process numbers above all) they do not take from what answers for them.
+#[must_use]
+pub fn node_cgroup_name(root: &Path) -> String {
+    format!("{}-node", cgroup_name(root))
+}
+
 /// FNV-1a: any even spread does, and this one is ten lines shorter than a dependency.
 fn spread(root: &Path) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
