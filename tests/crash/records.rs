@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ocx::engine::message;
@@ -153,6 +153,18 @@ fn number_again() {
     host.stop().unwrap();
 }
 
+/// Processes of a test, which go with it however it ends.
+struct Ours(Vec<Child>);
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        for one in &mut self.0 {
+            one.kill().unwrap_or(());
+            drop(one.wait());
+        }
+    }
+}
+
 /// The pid namespace's next number can be chosen where the kernel was built to restore processes.
 pub(crate) const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 pub(crate) const USED_AGAIN: (&str, fn()) =
@@ -173,16 +185,14 @@ fn used_again() {
         fs::write(LAST_PID, (pid - 1).to_string()).unwrap();
         let mut one = Command::new("sleep").arg("600").spawn().unwrap();
         if one.id() == pid {
-            break one;
+            break Ours(vec![one]);
         }
         one.kill().unwrap();
         one.wait().unwrap();
     };
     host.start_supervisor();
     assert_eq!(ended(&mut host, &asked)["outcome"], "lost");
-    assert!(stranger.try_wait().unwrap().is_none(), "a stranger was ended for a run");
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    assert!(stranger.0[0].try_wait().unwrap().is_none(), "a stranger was ended for a run");
     assert!(host.alive(&token).is_empty());
     host.stop().unwrap();
 }
@@ -202,19 +212,18 @@ fn four_supervisors() {
     let (asked, token) = waiting(&mut host);
     host.kill_supervisor();
     let program = host.trial.layout().dir.join("opt/current/ocx-supervisor");
-    let mut all: Vec<_> = (0..4)
-        .map(|_| {
-            let mut one = Command::new(&program);
-            one.args(["serve", "--root"]).arg(host.trial.layout().root()).stdout(Stdio::null()).stderr(Stdio::piped());
-            one.spawn().unwrap()
-        })
-        .collect();
+    let start = |_| {
+        let mut one = Command::new(&program);
+        one.args(["serve", "--root"]).arg(host.trial.layout().root()).stdout(Stdio::null()).stderr(Stdio::piped());
+        one.spawn().unwrap()
+    };
+    let mut all = Ours((0..4).map(start).collect());
     let deadline = Instant::now() + SOON;
     let mut refused = Vec::new();
     while refused.len() < 3 {
         assert!(Instant::now() < deadline, "only {} of four ended", refused.len());
-        if let Some(at) = all.iter_mut().position(|one| one.try_wait().unwrap().is_some()) {
-            refused.push(all.remove(at).wait_with_output().unwrap());
+        if let Some(at) = all.0.iter_mut().position(|one| one.try_wait().unwrap().is_some()) {
+            refused.push(all.0.remove(at).wait_with_output().unwrap());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -225,10 +234,8 @@ fn four_supervisors() {
     // The one that is left took the run over.
     assert_eq!(ended(&mut host, &asked)["outcome"], "lost");
     assert_eq!((host.launches(&token), count(&host, &asked, "ended")), (1, 1));
-    let mut one = all.pop().unwrap();
-    assert!(one.try_wait().unwrap().is_none());
-    one.kill().unwrap();
-    one.wait().unwrap();
+    assert!(all.0[0].try_wait().unwrap().is_none());
+    drop(all);
     host.start_supervisor();
     goes_on(&mut host);
     host.stop().unwrap();
