@@ -82,17 +82,22 @@ fn storm(broken: &str, lasts: Duration) -> Result<(), String> {
     }
     let mut dice = Dice(seed);
     let mut host = Host::new(broken);
+    let mut runs: Vec<Run> = Vec::new();
+    // One runs before the first kill: on a slow machine others may all be lost before they are launched.
+    let first = ask(&mut host, &mut dice, Scenario::Stopped, Duration::ZERO);
+    host.wait_running(&first.it.asked);
+    runs.push(first);
     let begun = Instant::now();
     let mut ask_at: Vec<Duration> =
-        (0..RUNS).map(|_| dice.milliseconds(u64::try_from(lasts.as_millis()).unwrap() * 2 / 3)).collect();
+        (1..RUNS).map(|_| dice.milliseconds(u64::try_from(lasts.as_millis()).unwrap() * 2 / 3)).collect();
     ask_at.sort();
-    let mut runs: Vec<Run> = Vec::new();
     let mut kills = [0; 3];
     while begun.elapsed() < lasts {
         std::thread::sleep(dice.milliseconds(APART_MAX));
         while ask_at.first().is_some_and(|at| begun.elapsed() >= *at) {
             ask_at.remove(0);
-            runs.push(ask(&mut host, &mut dice, begun.elapsed()));
+            let scenario = drawn(&mut dice);
+            runs.push(ask(&mut host, &mut dice, scenario, begun.elapsed()));
         }
         let kind = dice.below(3);
         kills[usize::try_from(kind).unwrap()] += 1;
@@ -112,7 +117,8 @@ fn storm(broken: &str, lasts: Duration) -> Result<(), String> {
         }
     }
     for at in ask_at {
-        runs.push(ask(&mut host, &mut dice, at));
+        let scenario = drawn(&mut dice);
+        runs.push(ask(&mut host, &mut dice, scenario, at));
     }
     for run in &mut runs {
         run.go_on(&host, Duration::MAX);
@@ -129,14 +135,18 @@ fn storm(broken: &str, lasts: Duration) -> Result<(), String> {
     looked_at.map_err(|why| format!("OCX_CRASH_SEED={seed}, {kills:?} kills: {why}"))
 }
 
-fn ask(host: &mut Host, dice: &mut Dice, now: Duration) -> Run {
+fn drawn(dice: &mut Dice) -> Scenario {
+    if dice.below(4) == 0 { Scenario::Stopped } else { Scenario::Plain }
+}
+
+fn ask(host: &mut Host, dice: &mut Dice, scenario: Scenario, now: Duration) -> Run {
     let token = host.token();
-    let stopped = dice.below(4) == 0;
-    let script = if stopped || dice.below(2) == 0 { host.until_let_go(&token) } else { "echo done".to_owned() };
+    let waits = scenario == Scenario::Stopped || dice.below(2) == 0;
+    let script = if waits { host.until_let_go(&token) } else { "echo done".to_owned() };
     let message = host.message(&token, &script);
     let asked = host.post(&message);
-    let scenario = if stopped { Scenario::Stopped } else { Scenario::Plain };
-    Run { it: Stormed { asked, token, scenario }, over_at: now + dice.milliseconds(4 * APART_MAX), over: false }
+    let over_at = now + dice.milliseconds(4 * APART_MAX);
+    Run { it: Stormed { asked, token, scenario }, over_at, over: false }
 }
 
 impl Run {

@@ -23,6 +23,7 @@ fn bombs() {
     std::fs::create_dir(&signal).unwrap();
     let mut message = system.message(&format!("while [ ! -e {}/go ]; do sleep 0.1; done; {BOMB}", signal.display()));
     message["run"]["sandbox"]["read_only"].as_array_mut().unwrap().push(json!(signal));
+    message["run"]["limits"]["wall"] = json!("3600s");
     let bombs: Vec<Asked> = (0..3).map(|_| system.post(Where::Thread, &message)).collect();
     for bomb in &bombs {
         system.wait_running(bomb);
