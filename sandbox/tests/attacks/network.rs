@@ -115,8 +115,6 @@ struct Ipc {
 }
 
 impl Ipc {
-    const KEY: u64 = 0x0c_a7_7a;
-
     fn new(key: u64) -> Result<Self, Failed> {
         let failed = |error: i32| Failed::from(format!("ipc: error {error}"));
         let posix = std::ffi::CString::new(unique())?;
@@ -154,7 +152,8 @@ impl Drop for Ipc {
 
 fn with_ipc() -> Result<Stage, Failed> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let key = Ipc::KEY << 8 | u64::from(COUNT.fetch_add(1, Ordering::Relaxed));
+    // Of this process alone: another's tests may run at the same time.
+    let key = 0x4000_0000 | (u64::from(std::process::id()) << 6) | u64::from(COUNT.fetch_add(1, Ordering::Relaxed));
     let ipc = Ipc::new(key)?;
     Ok(Stage::plain()?.giving("key", key).giving("queue", ipc.posix.to_string_lossy()).holding(ipc))
 }
