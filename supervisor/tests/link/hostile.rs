@@ -159,6 +159,11 @@ pub(crate) fn lists() -> Vec<Vec<Attack>> {
     lists
 }
 
+/// Whether an attack has to meet a state that lasts a moment, and may miss it.
+pub(crate) fn may_miss(attack: Attack) -> bool {
+    matches!(attack, Attack::State(_, RunState::Launching | RunState::Draining))
+}
+
 /// What the supervisor says of an attack when it ends the process for it.
 pub(crate) fn said_of(attack: Attack) -> String {
     match attack {
@@ -201,26 +206,38 @@ fn counter(root: &Path) -> PathBuf {
     root.join("state/siege")
 }
 
-/// The list that is played, and the next attack.
-pub(crate) fn progress(root: &Path) -> Option<(usize, usize)> {
-    let text = fs::read_to_string(counter(root)).ok()?;
-    let mut words = text.split_whitespace().map(str::parse);
-    Some((words.next()?.ok()?, words.next()?.ok()?))
+/// How far a list has been played.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// The list.
+    pub(crate) list: usize,
+    /// The next attack.
+    pub(crate) next: usize,
+    /// How often it was played from here before: a state that lasts a moment may have been missed.
+    pub(crate) tries: u32,
 }
 
-/// Says which list is to be played, and from which attack on.
-pub(crate) fn set_progress(root: &Path, list: usize, next: usize) {
+/// What is played and how far, if anything is.
+pub(crate) fn progress(root: &Path) -> Option<Progress> {
+    let text = fs::read_to_string(counter(root)).ok()?;
+    let mut words = text.split_whitespace().map(|it| it.parse().ok());
+    let mut word = || words.next().flatten();
+    Some(Progress { list: word()?, next: word()?, tries: u32::try_from(word()?).ok()? })
+}
+
+/// Says what is to be played.
+pub(crate) fn set_progress(root: &Path, Progress { list, next, tries }: Progress) {
     let new = counter(root).with_extension("new");
-    fs::write(&new, format!("{list} {next}")).unwrap();
+    fs::write(&new, format!("{list} {next} {tries}")).unwrap();
     fs::rename(new, counter(root)).unwrap();
 }
 
 /// The process: plays the next attack, if there is one. None when it is to be an ordinary one.
 pub(crate) fn main(root: &Path) -> Option<ExitCode> {
-    let (list, next) = progress(root)?;
-    let attack = *lists().get(list)?.get(next)?;
-    set_progress(root, list, next + 1);
-    let mut enemy = Enemy::new(root, next);
+    let now = progress(root)?;
+    let attack = *lists().get(now.list)?.get(now.next)?;
+    set_progress(root, Progress { next: now.next + 1, ..now });
+    let mut enemy = Enemy::new(root, now.tries);
     enemy.play(attack);
     if !matches!(attack, Attack::Exit | Attack::Heirs) {
         // It goes when it is ended, and not before.
@@ -237,7 +254,7 @@ pub(crate) fn deaf_program(root: &Path) -> String {
 struct Enemy {
     root: PathBuf,
     link: OwnedFd,
-    attack: usize,
+    tries: u32,
     next: u64,
     in_care: Vec<(Handle, String)>,
     /// What is held open until this process ends.
@@ -245,9 +262,9 @@ struct Enemy {
 }
 
 impl Enemy {
-    fn new(root: &Path, attack: usize) -> Self {
+    fn new(root: &Path, tries: u32) -> Self {
         let link = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).unwrap();
-        Self { root: root.to_owned(), link, attack, next: 1, in_care: Vec::new(), held: Vec::new() }
+        Self { root: root.to_owned(), link, tries, next: 1, in_care: Vec::new(), held: Vec::new() }
     }
 
     fn send(&mut self, request: Request, descriptors: &[BorrowedFd<'_>]) {
@@ -329,9 +346,9 @@ impl Enemy {
         while !matches!(self.told(), ToNode::Event(Event::Exited { .. })) {}
     }
 
-    /// The hash of a run of this attack alone.
+    /// The hash of a run of this process alone.
     fn passing(&self) -> String {
-        format!("{:039x}d", self.attack + 1)
+        format!("{:039x}d", std::process::id())
     }
 
     /// A run in this state. What lasts is made once, and found in care later; what does not is made of a new run.
@@ -390,7 +407,8 @@ impl Enemy {
                 // What it leaves holds its output open.
                 self.launch(handle, &passing, "sleep 1000 &");
                 self.answer();
-                std::thread::sleep(Duration::from_millis(250));
+                // Its program has ended by then; what it left is given 500 ms. On a slow host it ends later.
+                std::thread::sleep(Duration::from_millis(250) + Duration::from_millis(400) * self.tries);
                 handle
             }
             RunState::Ending => panic!("not to be had at will"),
