@@ -9,11 +9,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::clone::telling;
+use super::post::jitter;
 use super::program::{Program, ProgramError};
 use super::store::CloneFile;
 
 /// Pulls made in one call: an approved post whose reply came before takes two.
 pub const PULLS_MAX: u32 = 2;
+
+/// Tries of one pull while another writer holds the server's file or the clone's: some seconds in all.
+const LOCKED_TRIES: u32 = 10;
+/// Shortest and longest wait between two such tries, in milliseconds.
+const LOCKED_WAIT_MS: (u64, u64) = (100, 1000);
 
 /// Why a pull does not count. What came of it in the clone is sound, and the next pull brings the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,15 +70,7 @@ pub fn pull(program: &Program, file: &Path, wait: Duration) -> Result<Pulled, Pu
     let missing = || clone.missing().map_err(|error| PullError::Failed(error.to_string()));
     let mut before = missing()?;
     for pulls in 1.. {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let args = [OsStr::new("pull"), OsStr::new("-R"), file.as_os_str()];
-        let ran = program.run(&args, left).map_err(|error| {
-            PullError::Program(match error {
-                ProgramError::TimedOut(_) => ProgramError::TimedOut(wait),
-                other @ (ProgramError::NotStarted(_) | ProgramError::Lost(_)) => other,
-            })
-        })?;
-        judge(ran.status.success(), &ran.stdout, &ran.stderr)?;
+        once(program, file, deadline, wait)?;
         let after = missing()?;
         // What was missing before and after was asked for and did not come: it is not asked for a second time.
         if after.is_empty() || after == before || pulls >= PULLS_MAX {
@@ -83,15 +81,48 @@ pub fn pull(program: &Program, file: &Path, wait: Duration) -> Result<Pulled, Pu
     Err(PullError::Failed("no pull was made".to_owned()))
 }
 
-/// A pull counts only if all hold: exit 0, nothing on standard error, no `Error:`, and `Pull done` with an address.
+/// One pull that counts; while a file is held by another writer it is tried again, within bounds.
+fn once(program: &Program, file: &Path, deadline: Instant, wait: Duration) -> Result<(), PullError> {
+    // With --verbose it says of each exchange what was sent and what came.
+    let args = [OsStr::new("pull"), OsStr::new("--verbose"), OsStr::new("-R"), file.as_os_str()];
+    let mut tries = 1;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ran = program.run(&args, left).map_err(|error| {
+            PullError::Program(match error {
+                ProgramError::TimedOut(_) => ProgramError::TimedOut(wait),
+                other @ (ProgramError::NotStarted(_) | ProgramError::Lost(_)) => other,
+            })
+        })?;
+        let judged = judge(ran.status.success(), &ran.stdout, &ran.stderr);
+        let locked = [&ran.stdout, &ran.stderr].iter().any(|it| it.contains("database is locked"));
+        if judged.is_ok() || !locked || tries >= LOCKED_TRIES {
+            return judged;
+        }
+        tries += 1;
+        std::thread::sleep(jitter(LOCKED_WAIT_MS.0, LOCKED_WAIT_MS.1));
+    }
+}
+
+/// A pull counts only if all hold: exit 0, nothing on standard error, no `Error:`, `Pull done` with an address, and
+/// something that came for each exchange. An answer that ends in the middle of its head, after the 200, is to Fossil an
+/// answer without words: it says `Pull done` and nothing else (seen in 2.21 and 2.26).
 fn judge(exit_0: bool, stdout: &str, stderr: &str) -> Result<(), PullError> {
     let stdout = stdout.replace('\r', "\n");
     let stderr = stderr.replace('\r', "\n");
     let both = format!("{stdout}\n{stderr}");
     let bad = |line: &str| ["Error:", "Warning:", "warning:", "server says:"].iter().any(|word| line.starts_with(word));
     let done = stdout.lines().any(is_done);
+    let rows = |word: &str| stdout.lines().filter(|line| is_row(line, word)).count();
+    let answered = rows("Sent:") > 0 && rows("Received:") == rows("Sent:");
     if exit_0 && stderr.trim().is_empty() && done && !both.lines().any(bad) {
-        return Ok(());
+        if answered {
+            return Ok(());
+        }
+        let (sent, received) = (rows("Sent:"), rows("Received:"));
+        return Err(PullError::Failed(format!(
+            "{sent} requests, {received} whole answers: the server's answer was cut short or empty"
+        )));
     }
     if both.contains("login failed") || both.contains("missing or incorrect password") {
         Err(PullError::LoginRefused)
@@ -102,6 +133,15 @@ fn judge(exit_0: bool, stdout: &str, stderr: &str) -> Result<(), PullError> {
     } else {
         Err(PullError::Failed(telling(&both)))
     }
+}
+
+/// `Received: BYTES CARDS ARTIFACTS DELTAS`, with a card at least; so for `Sent:`.
+fn is_row(line: &str, word: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let number = |word: &str| word.parse::<u64>().ok();
+    matches!(words.as_slice(), [first, bytes, cards, artifacts, deltas]
+        if *first == word && number(cards).is_some_and(|it| it > 0)
+            && [bytes, artifacts, deltas].iter().all(|it| number(it).is_some()))
 }
 
 /// `Pull done, wire bytes sent: N  received: N  remote: ADDRESS`.
@@ -116,8 +156,15 @@ fn is_done(line: &str) -> bool {
 mod tests {
     use super::*;
 
-    const DONE: &str = "Round-trips: 1   Artifacts sent: 0  received: 0\rRound-trips: 1   Artifacts sent: 0  received: 0\n\
-        Pull done, wire bytes sent: 365  received: 365  remote: 127.0.0.1\n";
+    const DONE: &str = "Pull from http://lab-1@127.0.0.1:1/\n                Bytes      Cards  Artifacts     Deltas\n\
+        waiting for server...\r\rSent:             174          1          0          0\n\rprocessed: 73%         \r\
+        \rReceived:         155          3          0          0\n\
+        Pull done, wire bytes sent: 365  received: 365  remote: 127.0.0.1\n\
+        Uncompressed payload sent: 174  received: 155\n";
+    /// What it says of an answer cut in its head.
+    const CUT: &str = "                Bytes      Cards  Artifacts     Deltas\nwaiting for server...\r\r\
+        Sent:             174          1          0          0\nRound-trips: 0   Artifacts sent: 0  received: 0\n\
+        Pull done, wire bytes sent: 309  received: 24  remote: 127.0.0.1\nUncompressed payload sent: 174  received: 0\n";
 
     #[test]
     fn only_a_whole_pull_counts() {
@@ -130,5 +177,11 @@ mod tests {
         assert_eq!(judge(true, &format!("Error: login failed\n{DONE}"), ""), Err(PullError::LoginRefused));
         assert_eq!(judge(true, &format!("Error: not authorized to read\n{DONE}"), ""), Err(PullError::NotAllowed));
         assert!(matches!(judge(true, "", ""), Err(PullError::Failed(_))));
+        assert!(matches!(judge(true, CUT, ""), Err(PullError::Failed(why)) if why.starts_with("1 requests, 0 whole")));
+        // The second of two exchanges.
+        assert!(matches!(judge(true, &format!("{DONE}{CUT}"), ""), Err(PullError::Failed(_))));
+        assert_eq!(judge(true, &format!("{DONE}{DONE}"), ""), Ok(()));
+        let none = DONE.replace("155          3", "155          0");
+        assert!(matches!(judge(true, &none, ""), Err(PullError::Failed(_))));
     }
 }

@@ -192,6 +192,9 @@ fn garbage() {
         page("302 Moved", "Location: http://127.0.0.1:1/\r\n", ""),
         Then::Say(b"HTTP/1.0 200 OK\r\nContent-Type: application/x-fossil\r\nContent-Length: 500\r\n\r\nxx".to_vec()),
         Then::Say(Vec::new()),
+        // Fossil itself says "Pull done" of these two.
+        Then::Say(b"HTTP/1.0 200 OK\r\nConnect".to_vec()),
+        page("200 OK", "Content-Type: application/x-fossil-uncompressed\r\n", ""),
     ] {
         let fake = Fake::start(then.clone());
         change(
