@@ -103,6 +103,12 @@ impl Registry {
         Some(found)
     }
 
+    /// Whether a run is in care.
+    #[must_use]
+    pub fn has(&self, run: &str) -> bool {
+        self.lock().contains_key(run)
+    }
+
     /// Notes that a run was taken for a lane.
     pub fn taken(&self, run: &str, handle: Handle, lane: &Sender<Input>) {
         self.lock().insert(run.to_owned(), Entry::Claimed { handle, lane: lane.clone() });

@@ -163,16 +163,20 @@ impl Lane {
                 run.events.clear();
                 Some(Event::Released)
             }
+            Reply::Impossible { why } if asked == Do::Take => {
+                // No room in care, or on the disk (decisions C-84): its turn comes later.
+                self.waits(hash, why);
+                Some(Event::Busy)
+            }
             Reply::Impossible { why } => {
                 self.say(hash, &format!("{asked}: the supervisor could not: {why}"));
                 match asked {
-                    // No room in care: its turn comes later.
-                    Do::Take => Some(Event::Busy),
                     // The log files are no part of its record.
                     Do::WriteLogs => Some(Event::LogsWritten),
                     // The process was over before the stop came.
                     Do::StopProcess | Do::RemoveWorkspace => None,
-                    Do::Check
+                    Do::Take
+                    | Do::Check
                     | Do::Prepare
                     | Do::SaveTaken
                     | Do::PostStarted
@@ -272,9 +276,9 @@ impl Lane {
 
     fn publish(&mut self, hash: &str) -> Result<Option<Event>, String> {
         let Some(plan) = self.plan_of(hash) else { return Ok(Some(Event::Published)) };
-        let settled = plan.done.iter().any(|it| it == LOGS) || plan.failed.iter().any(|(it, _)| it == LOGS);
+        let over = plan.is_over();
         match plan.logs {
-            Some(text) if !settled => {
+            Some(text) if !over => {
                 self.post(hash, Post::Logs, text);
                 Ok(None)
             }

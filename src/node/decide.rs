@@ -142,11 +142,11 @@ impl Lane {
         }
     }
 
-    fn waits(&mut self, hash: &str, why: &'static str) {
+    pub(super) fn waits(&mut self, hash: &str, why: &str) {
         if let Some(run) = self.runs.get_mut(hash)
-            && run.why_waiting != Some(why)
+            && run.why_waiting.as_deref() != Some(why)
         {
-            run.why_waiting = Some(why);
+            run.why_waiting = Some(why.to_owned());
             self.say(hash, &format!("waits: {why}"));
         }
     }

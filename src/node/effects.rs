@@ -22,6 +22,10 @@ effects! {
         Plan = "plan", Write;
         /// A clone's completion number.
         Completed = "completed", Write;
+        /// Lines of the ledger, for runs settled long ago.
+        Folded = "folded", Append;
+        /// The files of runs that are in it.
+        Removed = "removed", Removal;
     }
 }
 

@@ -22,8 +22,8 @@ use crate::fossil::{Ask, Caller, CloneFile, FossilError, Place, Program, Receipt
 const CHAT_WAIT: Duration = Duration::from_secs(75);
 /// Longest a pull may take (decisions C-68).
 const PULL_WAIT: Duration = Duration::from_secs(600);
-/// Wait after a failed round: at first, and at most.
-const FAILED_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How long a lane that ended over a failure of its server stays so before it starts again (decisions C-109).
+pub(super) const LANE_WAIT: Duration = Duration::from_secs(30);
 /// Shortest time between two rounds, so that a server whose chat answers at once is not asked without pause.
 const ROUND_WAIT: Duration = Duration::from_millis(20);
 
@@ -100,9 +100,9 @@ impl Listener {
     pub fn listen(self) {
         let mut memory = Memory::default();
         let mut heard = 0;
-        let mut wait = FAILED_WAIT.0;
         let mut rings = false;
         let wait_on_chat = supervisor::points::wait("chat", CHAT_WAIT);
+        let lane_wait = supervisor::points::wait("lane", LANE_WAIT);
         loop {
             let begun = Instant::now();
             // Before the first pull: what is posted after it must ring. A failure shows again when the chat is waited on.
@@ -123,17 +123,18 @@ impl Listener {
             match worked {
                 Ok(highest) => {
                     heard = highest;
-                    wait = FAILED_WAIT.0;
                     std::thread::sleep(ROUND_WAIT.saturating_sub(begun.elapsed()));
                 }
+                // Cases 13, 20, 37: of what it knows nothing is lost, runs go on, and other lanes hear nothing of it.
                 Err((event, why)) => {
-                    say(&format!("lane {}: {why}; trying again in {} s", self.lane, wait.as_secs()));
+                    say(&format!("lane {}: {why}; it ends, and starts again in {} s", self.lane, lane_wait.as_secs()));
                     self.log.event(&self.lane, event, json!({ "why": why }));
+                    self.log.event(&self.lane, "end", json!({ "why": why }));
                     if self.to_lane.send(Input::Unheard(why)).is_err() {
                         return;
                     }
-                    std::thread::sleep(wait);
-                    wait = (wait * 2).min(FAILED_WAIT.1);
+                    std::thread::sleep(lane_wait);
+                    self.log.event(&self.lane, "start", json!({}));
                 }
             }
         }

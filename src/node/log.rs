@@ -19,15 +19,20 @@ const LOGS_KEPT: u32 = 5;
 pub struct Log {
     path: PathBuf,
     file: Mutex<Option<File>>,
+    bytes_max: u64,
 }
 
 impl Log {
     /// Opens `daemon.log` in a folder.
     #[must_use]
     pub fn open(state: &Path) -> Self {
+        Self::turning_at(state, LOG_BYTES_MAX)
+    }
+
+    fn turning_at(state: &Path, bytes_max: u64) -> Self {
         let path = state.join("daemon.log");
         let file = Mutex::new(Self::made(&path));
-        Self { path, file }
+        Self { path, file, bytes_max }
     }
 
     /// Writes one event of one lane, with its facts.
@@ -42,7 +47,7 @@ impl Log {
         let mut text = Value::Object(line).to_string();
         text.push('\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if file.as_ref().and_then(|it| it.metadata().ok()).is_some_and(|it| it.len() > LOG_BYTES_MAX) {
+        if file.as_ref().and_then(|it| it.metadata().ok()).is_some_and(|it| it.len() >= self.bytes_max) {
             *file = self.turn();
         }
         if let Some(file) = file.as_mut() {
@@ -84,4 +89,37 @@ pub fn say(text: &str) {
 #[must_use]
 pub fn short(run: &str) -> &str {
     run.get(..10).unwrap_or(run)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    /// C-112: the log turns at its bound, five turned ones are kept, and each line stands in one of them.
+    #[test]
+    fn c_112_the_log_turns_and_five_are_kept() {
+        let state = std::env::temp_dir().join(format!("ocx-log-{}", std::process::id()));
+        fs::create_dir_all(&state).unwrap();
+        let log = Log::turning_at(&state, 1000);
+        for n in 0..200 {
+            log.event("lane", "round", json!({ "n": n }));
+        }
+        let mut names: Vec<String> =
+            fs::read_dir(&state).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        let turned = (1..=LOGS_KEPT).map(|n| format!("daemon.log.{n}"));
+        assert_eq!(names, std::iter::once("daemon.log".to_owned()).chain(turned).collect::<Vec<_>>());
+        let mut told = Vec::new();
+        for name in ["daemon.log.5", "daemon.log.4", "daemon.log.3", "daemon.log.2", "daemon.log.1", "daemon.log"] {
+            let text = fs::read_to_string(state.join(name)).unwrap();
+            assert!(text.len() < 1200, "{name}: {}", text.len());
+            let n = |line: &str| serde_json::from_str::<Value>(line).unwrap().get("n").and_then(Value::as_u64).unwrap();
+            told.extend(text.lines().map(n));
+        }
+        let first = told.first().copied().unwrap();
+        assert_eq!(told, (first..200).collect::<Vec<_>>(), "in order, none lost at a turn");
+        assert!(first > 0, "and the oldest are gone");
+        fs::remove_dir_all(state).unwrap();
+    }
 }

@@ -8,9 +8,11 @@ pub mod clock;
 mod decide;
 pub mod effects;
 pub mod files;
+pub mod fold;
 pub mod journal;
 pub mod known;
 pub mod lane;
+pub mod ledger;
 pub mod link;
 pub mod listener;
 pub mod log;
@@ -90,6 +92,14 @@ fn run(root: &std::path::Path) -> Result<(), String> {
     for project in &provides.projects {
         serve::lane(project, root, &provides, &shared)?;
     }
+    if shared.store.ledger().damaged() > 0 {
+        say(&format!(
+            "node: {} lines of state/ledger cannot be read; they are passed over",
+            shared.store.ledger().damaged()
+        ));
+    }
+    let serve::Shared { store, registry, log, .. } = shared.clone();
+    std::thread::spawn(move || fold::work(&store, &registry, &log));
     // The end of the link is the end of the supervisor, or its word that this process broke the boundary.
     match reader.join() {
         Ok(supervisor::wire::frame::FrameError::Closed) => Ok(()),

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
@@ -17,16 +16,15 @@ use super::journal::Journal;
 use super::known::Known;
 use super::lane::{Ear, Lane};
 use super::link::{HELLO_WAIT, Link};
-use super::listener::{Listener, Watched};
+use super::listener::{LANE_WAIT, Listener, Watched};
 use super::log::{Log, say};
 use super::poster::Poster;
 use super::present::{Board, LaneNow, Shown, Trouble};
 use super::store::Store;
 use crate::engine::check::Host;
+use crate::fossil::http::ANSWER_WAIT;
 use crate::fossil::{CloneFile, Program, Session};
 
-/// Wait before a clone that could not be made is tried again (decisions C-109).
-const CLONE_WAIT: Duration = Duration::from_secs(30);
 /// Largest passwords file believed, in bytes.
 const PASSWORDS_BYTES_MAX: u64 = 1 << 20;
 
@@ -90,13 +88,19 @@ pub fn lane(project: &str, root: &Path, provides: &Provides, shared: &Shared) ->
         not_served("the program fossil is not installed: apt-get install fossil".to_owned(), now);
         return Ok(());
     };
-    let program = Program::new(&fossil, &root.join("state"), &passwords.user);
+    // Each lane's fossil has a HOME of its own: it writes its configuration there, and two at once meet its lock.
+    let home = root.join("state/homes").join(project);
+    if let Err(error) = std::fs::create_dir_all(&home) {
+        not_served(format!("{}: {error}", home.display()), now);
+        return Ok(());
+    }
+    let program = Program::new(&fossil, &home, &passwords.user);
     let file = root.join("clones").join(format!("{project}.fossil"));
     let (project, provides) = (project.to_owned(), provides.clone());
     let Shared { link, registry, store, log, board, journal } = shared.clone();
     std::thread::spawn(move || {
         let session = match Session::new(&passwords.server, &passwords.user, &passwords.password) {
-            Ok(session) => Arc::new(session),
+            Ok(session) => Arc::new(session.answer_within(supervisor::points::wait("answer", ANSWER_WAIT))),
             Err(error) => {
                 say(&format!("lane {project}: {error}; it is not served"));
                 now.not_served = Some(error.to_string());
@@ -109,12 +113,13 @@ pub fn lane(project: &str, root: &Path, provides: &Provides, shared: &Shared) ->
             match clone_of(&program, &passwords, &file) {
                 Ok(code) => break code,
                 Err(why) => {
-                    say(&format!("lane {project}: {why}; trying again in {} s", CLONE_WAIT.as_secs()));
+                    say(&format!("lane {project}: {why}; trying again in {} s", LANE_WAIT.as_secs()));
                     log.event(&project, "end", json!({ "why": why }));
                     let since = now.trouble.take().map_or_else(utc_now, |it| it.since);
                     now.trouble = Some(Trouble { since, why });
                     board.lane(&now);
-                    std::thread::sleep(CLONE_WAIT);
+                    std::thread::sleep(supervisor::points::wait("lane", LANE_WAIT));
+                    log.event(&project, "start", json!({}));
                 }
             }
         };

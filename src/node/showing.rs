@@ -34,8 +34,8 @@ fn lane_now(last: &LaneNow, ear: &Ear, serves: bool, runs: &std::collections::BT
 
 fn run_now(hash: &str, run: &Tending) -> RunNow {
     let mut waits = Vec::new();
-    if let Some(why) = run.why_waiting.filter(|_| run.state == State::Unseen) {
-        waits.push(Wait { what: "its turn".to_owned(), since: None, why: Some(why.to_owned()), again: None });
+    if let Some(why) = run.why_waiting.as_ref().filter(|_| run.state == State::Unseen) {
+        waits.push(Wait { what: "its turn".to_owned(), since: None, why: Some(why.clone()), again: None });
     }
     if let Some((since, why)) = &run.trouble
         && let Some(effect) = run.todo.front()

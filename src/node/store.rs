@@ -3,11 +3,13 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use supervisor::points::{self, Effect, Moment, reach};
 
 use super::effects::Saved;
+use super::ledger::Ledger;
 use super::{files, log};
 
 /// Largest state or plan file believed, in bytes; a larger one is not ours.
@@ -52,11 +54,20 @@ pub struct Plan {
 /// The word of the kept-log reply in [`Plan::done`].
 pub const LOGS: &str = "logs";
 
+impl Plan {
+    /// Whether every publication is on the server, or has failed for good.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.logs.is_none() || self.done.iter().chain(self.failed.iter().map(|(it, _)| it)).any(|it| it == LOGS)
+    }
+}
+
 /// The folder of state of one `ROOT`.
 #[derive(Debug, Clone)]
 pub struct Store {
     runs: PathBuf,
     completed: PathBuf,
+    ledger: Arc<Ledger>,
 }
 
 impl Store {
@@ -69,7 +80,7 @@ impl Store {
         let (runs, completed) = (state.join("runs"), state.join("completed"));
         files::folder(&runs)?;
         files::folder(&completed)?;
-        let store = Self { runs, completed };
+        let store = Self { runs, completed, ledger: Arc::new(Ledger::open(state)?) };
         for entry in fs::read_dir(&store.runs)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -86,7 +97,8 @@ impl Store {
         Ok(store)
     }
 
-    /// The state of a run. Unreadable counts as taken: then it is never launched (C-65).
+    /// The state of a run. Unreadable counts as taken: then it is never launched (C-65). What is in the ledger is done,
+    /// whatever is left of its files.
     #[must_use]
     pub fn record(&self, run: &str) -> Option<Record> {
         self.read(run).unwrap_or(Some(Record::Taken { started: None }))
@@ -97,6 +109,9 @@ impl Store {
     /// # Errors
     /// Why it is not believed, with its path: the file cannot be read, or is none of ours.
     pub fn read(&self, run: &str) -> io::Result<Option<Record>> {
+        if self.ledger.has(run) {
+            return Ok(Some(Record::Done));
+        }
         let path = self.runs.join(format!("{run}.state"));
         match files::read(&path, RECORD_BYTES_MAX) {
             Ok(text) => match serde_json::from_slice(&text) {
@@ -167,6 +182,17 @@ impl Store {
                 if errno == rustix::io::Errno::OPNOTSUPP { Ok(()) } else { Err(errno.into()) }
             }
         }
+    }
+
+    /// The folder of the runs' files.
+    pub(super) fn runs(&self) -> &Path {
+        &self.runs
+    }
+
+    /// The runs settled long ago.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     fn room(&self, run: &str) -> PathBuf {

@@ -62,8 +62,8 @@ pub(super) struct Tending {
     pub(super) again_at: Option<Instant>,
     /// Since when the first of them fails, and why, for people.
     pub(super) trouble: Option<(Instant, String)>,
-    /// Why the last decision was to wait.
-    pub(super) why_waiting: Option<&'static str>,
+    /// Why the last decision was to wait, or the supervisor not to take it.
+    pub(super) why_waiting: Option<String>,
 }
 
 impl Tending {

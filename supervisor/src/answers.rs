@@ -11,6 +11,7 @@ use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan, PLAN_BYTES_MAX, Step};
 
 use crate::care::Record;
 use crate::deadlines::BootTime;
+use crate::floor;
 use crate::in_care::{Asked, InCare, Task, Work};
 use crate::link::TURN_FRAMES_MAX;
 use crate::names::Name;
@@ -152,7 +153,7 @@ impl Service {
         } else if self.runs.len() >= RUNS_MAX {
             Reply::Impossible { why: format!("{RUNS_MAX} runs are in care; one must be released first") }
         } else if let Some(why) =
-            self.fixed.floor.passed(&self.fixed.root).or_else(|| self.fixed.host.cgroups.as_ref()?.full())
+            floor::passed(self.fixed.floor, &self.fixed.root).or_else(|| self.fixed.host.cgroups.as_ref()?.full())
         {
             // Decisions C-84: nothing new is begun on a host that is full; what is under way goes on.
             log::run(&run, format_args!("not taken: {why}"));

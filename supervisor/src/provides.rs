@@ -28,5 +28,6 @@ pub(crate) fn provides(fixed: &Fixed, boot: &str) -> Provides {
         landlock_abi: host.landlock_abi,
         cgroup: host.cgroups.is_some(),
         memory: host.cgroups.as_ref().is_some_and(Cgroups::memory),
+        floor: fixed.floor,
     }
 }

@@ -10,7 +10,7 @@ use supervisor::points;
 
 use crate::care::Care;
 use crate::deadlines::{BootTime, Deadlines};
-use crate::floor::Floor;
+use crate::floor;
 use crate::launch::Host;
 use crate::log;
 use crate::names::{Due, Name};
@@ -45,7 +45,7 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
     points::begin(&root);
     let grace = settings::grace(&root)?;
     let rings = Rings::new(settings::rings(&root)?);
-    let floor = Floor::read(&root)?;
+    let floor = floor::read(&root)?;
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|e| format!("boot id: {e}"))?;
     let boot = points::boot(boot);
     let (care, found) = Care::open(&root, boot.trim())?;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use supervisor::effects::Told;
 use supervisor::points::{self, Moment, reach};
 use supervisor::wire::accounts::Accounts;
+use supervisor::wire::floor::Floor;
 use supervisor::wire::message::{Event, Handle, Reply, ToNode};
 
 use crate::care::Care;
 use crate::deadlines::{BootTime, Deadlines};
-use crate::floor::Floor;
 use crate::in_care::{Asked, InCare};
 use crate::launch::Host;
 use crate::link::{Link, STALLED_MAX};

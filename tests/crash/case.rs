@@ -158,6 +158,18 @@ impl Case<'_> {
                 self.host.session(ADMIN).new_thread("Elsewhere", &format!("```json\n{stop}\n```\n"));
                 asked
             }
+            Scenario::Folded => {
+                let message = self.host.message(&token, "echo done");
+                let asked = self.host.post(&message);
+                self.settled(&asked, SOON).unwrap_or_else(|why| panic!("{why}"));
+                let state = self.host.state(&format!("{}.state", asked.run));
+                let old = std::time::SystemTime::now() - ocx::node::fold::FOLD_AFTER - Duration::from_secs(86_400);
+                std::fs::File::options().write(true).open(state).unwrap().set_modified(old).unwrap();
+                self.host.arm(point);
+                // By the next one.
+                self.host.kill_node();
+                asked
+            }
             Scenario::Forgotten => {
                 self.host.kill_supervisor();
                 let message = self.host.message(&token, "echo done");
@@ -293,7 +305,9 @@ impl Case<'_> {
 
         // What it comes to without any death.
         let (expected, log, ran) = match self.scenario {
-            Scenario::Plain | Scenario::Adopted => (json!({"outcome": "exited", "exit": 0}), true, Some(1)),
+            Scenario::Plain | Scenario::Adopted | Scenario::Folded => {
+                (json!({"outcome": "exited", "exit": 0}), true, Some(1))
+            }
             Scenario::NotFound => (json!({"outcome": "exited", "exit": 127}), true, Some(0)),
             // The waiting run is let go as it is stopped: either may be first.
             Scenario::Stopped | Scenario::Misplaced => (json!({"outcome": "stopped"}), false, Some(1)),
@@ -321,6 +335,26 @@ impl Case<'_> {
         if outcome == "refused" {
             let workspace = self.host.trial.layout().root().join("workspaces").join(&asked.run);
             must(!workspace.exists(), "P5: a refusal left a workspace".to_owned());
+        }
+        if self.scenario == Scenario::Folded {
+            // C-112: in one place at least; and remembered once. A dead host's files are young again.
+            let host_died = matches!(self.death, Death::Host(_));
+            let deadline = Instant::now() + SOON;
+            let (lines, state) = loop {
+                let ledger = self.host.trial.layout().root().join("state/ledger");
+                let ledger = std::fs::read_to_string(ledger).unwrap_or_default();
+                let lines = ledger.lines().filter(|line| line.contains(&asked.run)).count();
+                let state = self.host.state(&format!("{}.state", asked.run)).exists();
+                if host_died || (lines > 0 && !state) || Instant::now() >= deadline {
+                    break (lines, state);
+                }
+                std::thread::sleep(Duration::from_millis(30));
+            };
+            must(
+                lines <= 1 && (lines == 1 || state),
+                format!("C-112: {lines} lines in the ledger, its state: {state}"),
+            );
+            must(host_died || (lines == 1 && !state), format!("C-112: not folded: {lines} lines, its state: {state}"));
         }
         // P6: nothing half-written stays where it could be read.
         for file in std::fs::read_dir(self.host.trial.layout().root().join("state/runs")).unwrap().flatten() {

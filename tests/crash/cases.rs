@@ -29,6 +29,8 @@ pub(crate) enum Scenario {
     Misplaced,
     /// A run this host launched and gave up before, of which the node knows nothing.
     Forgotten,
+    /// A run settled so long ago that the next node folds its files.
+    Folded,
 }
 
 /// How an effect is reached: by a scenario, or, with a reason, by none.
@@ -72,6 +74,7 @@ fn of_do(row: Do) -> Reached {
 fn of_saved(row: Saved) -> Reached {
     Ok(match row {
         Saved::Taken | Saved::Started | Saved::Ending | Saved::Done | Saved::Plan | Saved::Completed => Scenario::Plain,
+        Saved::Folded | Saved::Removed => Scenario::Folded,
     })
 }
 

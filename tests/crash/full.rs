@@ -35,9 +35,16 @@ fn under_the_floor() {
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(host.trial.thread(&asked).unwrap().len(), 1, "nothing is posted: it waits");
     assert!(!host.care(&asked.run).exists() && host.launches(&token) == 0);
+    // Whoever looks is told: of the host, and of the run that waits.
+    let told = host.status();
+    assert!(told["under_floor"].as_str().is_some_and(|it| it.contains("below its floor")), "{told}");
+    let waits = told["runs"].as_array().unwrap().iter().find(|it| it["run"] == asked.run.as_str()).unwrap();
+    assert!(waits["says"].to_string().contains("below its floor"), "{told}");
     fs::remove_file(filler(&host)).unwrap();
     let entry = host.trial.wait_for(&asked, "ended", SOON).unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(message::find(&entry.text).unwrap().content["exit"], 0);
+    // The control: with room again neither is told.
+    assert_eq!(host.status()["under_floor"], serde_json::Value::Null);
     host.stop().unwrap();
 }
 

@@ -22,8 +22,9 @@ const LOOK: Duration = Duration::from_millis(10);
 const RUNS_MAX: u32 = 25;
 
 /// Waits of the programs, shorter here than where they serve: an unknown post is judged after so many milliseconds
-/// instead of 60 s, and the chat is waited on so long instead of 75 s. The true ones are in `posting.rs`, tested there.
-const WAITS: &str = "unknown 1500\nchat 1000\n";
+/// instead of 60 s, the chat is waited on so long instead of 75 s, and a lane that ended stays so for so long instead of
+/// 30 s. The true ones are in `posting.rs` and `listener.rs`, tested there and in `tests/node`.
+const WAITS: &str = "unknown 1500\nchat 1000\nlane 1000\n";
 
 /// Puts a directory, with all that is in it, on a file system of its own.
 fn put_on_disk(directory: &std::path::Path, options: &str) {
@@ -59,7 +60,7 @@ impl Host {
     }
 
     fn made(broken: &str, disk: Option<&str>) -> Self {
-        let setup = Setup { programs: Some(crate::programs().to_owned()), ..Setup::default() };
+        let setup = Setup { programs: Some(crate::support::programs_with_failpoints().to_owned()), ..Setup::default() };
         let mut trial = Trial::make(&setup, Interrupt::default()).unwrap_or_else(|why| panic!("{why}"));
         if let Some(disk) = disk {
             put_on_disk(&trial.layout().root(), disk);
@@ -160,6 +161,13 @@ impl Host {
 
     pub(crate) fn wait_running(&mut self, asked: &Asked) {
         assert!(self.trial.wait_running(asked, SOON).unwrap_or_else(|why| panic!("{why}")), "it ended without running");
+    }
+
+    /// What `ocx status --json` answers.
+    pub(crate) fn status(&self) -> Value {
+        let mut command = std::process::Command::new(crate::support::programs_with_failpoints().join("ocx"));
+        let output = command.args(["status", "--json", "--root"]).arg(self.trial.layout().root()).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["result"].take()
     }
 
     pub(crate) fn arm(&self, point: &str) {

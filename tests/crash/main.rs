@@ -26,9 +26,9 @@ mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -106,41 +106,4 @@ fn main() -> ExitCode {
 /// Whether every death is wanted at every failpoint, and a long storm.
 fn is_long() -> bool {
     std::env::var_os("OCX_CRASH").is_some_and(|it| it == "long")
-}
-
-/// The programs with failpoints, in a directory of their own.
-fn programs() -> &'static Path {
-    static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAMS.get_or_init(|| {
-        if let Some(built) = std::env::var_os("OCX_TEST_FAILPOINT_PROGRAMS") {
-            return built.into();
-        }
-        let target = support::target();
-        let apart = target.join("failpoints");
-        std::fs::create_dir_all(&apart).unwrap();
-        // cargo puts programs with and without failpoints in one place, where other tests look for those without.
-        let stays = |program: &str| apart.join(format!("{program}.without"));
-        for program in ["ocx", "ocx-supervisor"] {
-            drop(std::fs::rename(target.join("debug").join(program), stays(program)));
-        }
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
-            .args(["build", "--package", "ocx", "--package", "supervisor", "--features", "failpoints"])
-            .args(["--locked", "--quiet", "--manifest-path"])
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
-            .arg("--target-dir")
-            .arg(&target)
-            .status()
-            .unwrap();
-        for program in ["ocx", "ocx-supervisor"] {
-            let built = target.join("debug").join(program);
-            if status.success() {
-                std::fs::copy(&built, apart.join(program)).unwrap();
-            }
-            drop(std::fs::remove_file(&built));
-            drop(std::fs::rename(stays(program), &built));
-        }
-        assert!(status.success(), "the programs with failpoints do not build");
-        apart
-    })
 }

@@ -11,7 +11,9 @@ mod breaking;
 mod clock;
 mod crashes;
 mod ending;
+mod lanes;
 mod refusing;
+mod retention;
 mod running;
 mod status;
 mod system;
@@ -28,9 +30,18 @@ fn main() -> ExitCode {
     // Each system has a server, a supervisor and fsyncs of its own: two at once already use two cores.
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let missing = support::missing();
-    let tests: Vec<(&str, fn())> =
-        [running::TESTS, ending::TESTS, refusing::TESTS, crashes::TESTS, breaking::TESTS, bombs::TESTS, status::TESTS]
-            .concat();
+    let tests: Vec<(&str, fn())> = [
+        running::TESTS,
+        ending::TESTS,
+        refusing::TESTS,
+        crashes::TESTS,
+        breaking::TESTS,
+        bombs::TESTS,
+        status::TESTS,
+        lanes::TESTS,
+        retention::TESTS,
+    ]
+    .concat();
     let (name, test) = refusing::WITHOUT_NAMESPACES;
     // It changes a setting of the whole host.
     let off = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").is_ok_and(|it| it.trim() == "0");
@@ -49,6 +60,14 @@ fn main() -> ExitCode {
         Ok(())
     });
     let clock = clock.with_ignored_flag(!ours || missing.is_some());
+    let (name, test) = status::WITH_FREEZER;
+    let freezer = status::freezer().is_some();
+    let why = if freezer { "" } else { " (skipped: needs the freezer of cgroup v1; of v2, KILL passes)" };
+    let frozen = Trial::test(format!("{name}{why}"), move || {
+        test();
+        Ok(())
+    });
+    let frozen = frozen.with_ignored_flag(!freezer || missing.is_some());
     let trials = tests
         .into_iter()
         .map(|(name, test)| {
@@ -59,7 +78,7 @@ fn main() -> ExitCode {
             })
             .with_ignored_flag(missing.is_some())
         })
-        .chain([other, clock])
+        .chain([other, clock, frozen])
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -1,5 +1,6 @@
 //! `ocx status`: what each run does, where it waits and for what, also while either process is down.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -93,5 +94,67 @@ fn waits() {
     told(&system, &asked.run, "settled", |it, all| {
         it["state"] == json!("settled") && all["node"]["up"] == json!(true) && it["waits"] == json!([])
     });
+    system.stop();
+}
+
+/// Needs a cgroup whose freezing keeps even KILL from being met.
+pub(crate) const WITH_FREEZER: (&str, fn()) = (
+    "status: C-82 a process that cannot be ended is told with its state and where it waits, and no ended is posted",
+    stuck,
+);
+
+/// Where the freezer of cgroup v1 is, if this host has it.
+pub(crate) fn freezer() -> Option<&'static Path> {
+    let at = Path::new("/sys/fs/cgroup/freezer");
+    at.join("cgroup.procs").exists().then_some(at)
+}
+
+/// A group of frozen processes, gone with its value: they go on then.
+struct Frozen(PathBuf);
+
+impl Frozen {
+    fn of(pid: u64) -> Self {
+        let group = freezer().unwrap().join(format!("ocx-test-{}", std::process::id()));
+        std::fs::create_dir(&group).unwrap();
+        let frozen = Self(group);
+        std::fs::write(frozen.0.join("cgroup.procs"), pid.to_string()).unwrap();
+        std::fs::write(frozen.0.join("freezer.state"), "FROZEN").unwrap();
+        frozen
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        drop(std::fs::write(self.0.join("freezer.state"), "THAWED"));
+        let deadline = Instant::now() + SOON;
+        while std::fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn stuck() {
+    let mut system = System::new();
+    let asked = system.run("exec sleep 3456.9");
+    system.wait_running(&asked);
+    let process = |it: &Value| {
+        let all = it["processes"].as_array().into_iter().flatten();
+        all.into_iter().find(|it| it["command"].as_str().is_some_and(|line| line.starts_with("sleep 3456.9"))).cloned()
+    };
+    let before = told(&system, &asked.run, "the process", |it, _| process(it).is_some());
+    let pid = process(&before).unwrap()["pid"].as_u64().unwrap();
+    assert!(!says(&before, &["cannot be ended"]), "the control: {before}");
+    let frozen = Frozen::of(pid);
+    let stop = json!({"ocx": 2, "re": asked.run, "stop": {}});
+    let admin = system.trial.session(ocx::trial::accounts::ADMIN).unwrap();
+    admin.reply(&asked.run, &format!("```json\n{stop}\n```\n"));
+    let after = told(&system, &asked.run, "that it cannot be ended", |it, _| {
+        says(it, &["cannot be ended", &format!("pid {pid}, state D, in "), "sleep 3456.9"])
+    });
+    let it = process(&after).unwrap();
+    assert_eq!((&it["state"], &it["kill_pending"]), (&json!("D"), &json!(true)), "{after}");
+    assert_eq!(system.kinds(&asked), ["started", "stop"], "P3: no ended while it lives");
+    drop(frozen);
+    assert_eq!(system.ended(&asked, SOON)["outcome"], json!("stopped"));
     system.stop();
 }

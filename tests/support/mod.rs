@@ -33,6 +33,46 @@ pub(crate) fn programs() -> &'static Path {
     })
 }
 
+/// The programs with failpoints, built in the development profile and put in a directory of their own.
+///
+/// # Panics
+/// When they do not build.
+pub(crate) fn programs_with_failpoints() -> &'static Path {
+    static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        if let Some(built) = std::env::var_os("OCX_TEST_FAILPOINT_PROGRAMS") {
+            return built.into();
+        }
+        let target = target();
+        let apart = target.join("failpoints");
+        std::fs::create_dir_all(&apart).expect("a directory in the target directory");
+        // cargo puts programs with and without failpoints in one place, where other tests look for those without.
+        let stays = |program: &str| apart.join(format!("{program}.without"));
+        for program in ["ocx", "ocx-supervisor"] {
+            drop(std::fs::rename(target.join("debug").join(program), stays(program)));
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .args(["build", "--package", "ocx", "--package", "supervisor", "--features", "failpoints"])
+            .args(["--locked", "--quiet", "--manifest-path"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target)
+            .status()
+            .expect("cargo starts");
+        for program in ["ocx", "ocx-supervisor"] {
+            let built = target.join("debug").join(program);
+            if status.success() {
+                std::fs::copy(&built, apart.join(program)).expect("a program built is copied");
+            }
+            drop(std::fs::remove_file(&built));
+            drop(std::fs::rename(stays(program), &built));
+        }
+        assert!(status.success(), "the programs with failpoints do not build");
+        apart
+    })
+}
+
 /// The target directory this very test was built in: it stands in TARGET/debug/deps.
 pub(crate) fn target() -> PathBuf {
     let me = std::env::current_exe().expect("a test knows its own path");
@@ -49,4 +89,13 @@ pub(crate) fn missing() -> Option<&'static str> {
             .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(program).is_file()))
     };
     if on_path("fossil") { None } else { Some("needs fossil") }
+}
+
+/// The version of the fossil on PATH.
+pub(crate) fn fossil_version() -> Option<(u32, u32)> {
+    let out = Command::new("fossil").arg("version").output().ok()?;
+    let said = String::from_utf8(out.stdout).ok()?;
+    let number = said.split("version ").nth(1)?.split_whitespace().next()?;
+    let mut parts = number.split('.').map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
 }

@@ -173,7 +173,7 @@ impl Asked {
 
     /// Whether the programs with failpoints are needed.
     fn crashes(&self) -> bool {
-        let named = |it: &String| it.split('/').next() == Some(programs::CRASH);
+        let named = |it: &String| it.split('/').next().is_some_and(|it| programs::WITH_FAILPOINTS.contains(&it));
         self.names.iter().any(named) || self.names.is_empty() && self.variant.is_none()
     }
 

@@ -30,12 +30,12 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &str)] = &[(
 const JOB_SECONDS: u64 = 1800;
 /// What tests read in place of building; `tests/support` has the other half.
 const PROGRAMS_ENV: &str = "OCX_TEST_PROGRAMS";
-/// The same for the programs with failpoints, which the test program [`CRASH`] runs.
+/// The same for the programs with failpoints, which the test programs of [`WITH_FAILPOINTS`] run.
 const FAILPOINTS_ENV: &str = "OCX_TEST_FAILPOINT_PROGRAMS";
 /// Says to the tests that the host's clock is theirs to set.
 const CLOCK_ENV: &str = "OCX_TEST_CLOCK_IS_OURS";
-/// The test program that needs them.
-pub(crate) const CRASH: &str = "crash";
+/// The test programs that need them.
+pub(crate) const WITH_FAILPOINTS: &[&str] = &["crash", "outage"];
 /// The programs of a release.
 const RELEASED: &[&str] = &["ocx", "ocx-supervisor"];
 
@@ -128,7 +128,7 @@ fn done(what: &str, command: &mut Command) -> Result<(), String> {
 }
 
 impl Programs {
-    /// Builds the release programs, every test program, and the init; with `failpoints` those that [`CRASH`] needs too.
+    /// Builds the release programs, every test program, and the init; with `failpoints` those that [`WITH_FAILPOINTS`] need too.
     ///
     /// # Errors
     /// What does not build.
@@ -167,7 +167,7 @@ impl Programs {
             files.extend(RELEASED.iter().map(|it| directory.join(it)));
         }
         if apart.is_none() {
-            jobs.retain(|job| job.name != CRASH);
+            jobs.retain(|job| !WITH_FAILPOINTS.contains(&job.name.as_str()));
         }
         let ocx = release.join("ocx").display().to_string();
         for (name, words) in [("try", [].as_slice()), ("try-ticket", ["--ticket"].as_slice())] {

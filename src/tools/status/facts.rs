@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde_json::Value;
+use supervisor::wire::floor::{Floor, PLACES};
 use supervisor::wire::plan::Provides;
 
 use super::process::{self, Process};
@@ -43,6 +44,8 @@ pub(super) struct Facts {
     /// Whether the owner lets runs with a network meet the host's abstract sockets (decisions C-88).
     pub(super) shared_abstract_sockets: bool,
     pub(super) grace_seconds: u64,
+    /// Why no new run is taken now, if so (decisions C-84).
+    pub(super) under_floor: Option<String>,
     pub(super) lanes: Vec<LaneNow>,
     pub(super) runs: Vec<RunFacts>,
     /// What could not be read, and why.
@@ -101,6 +104,7 @@ pub(super) fn gather(root: &Path, run: Option<&str>) -> Result<Facts, String> {
         supervisor,
         node,
         node_starts: node_starts(&root, SystemTime::now()),
+        under_floor: now.as_ref().and_then(|it| under_floor(root.path(), it.provides.floor)),
         enforces: now.map(|it| it.provides),
         unconfined: settings("unconfined"),
         shared_abstract_sockets: settings("shared_abstract_sockets"),
@@ -173,6 +177,16 @@ fn supervisor(root: &Root, processes: &[Process], unread: &mut Unread) -> Health
     }
 }
 
+/// By the supervisor's own rule; its answer at the next run is what counts.
+fn under_floor(root: &Path, floor: Floor) -> Option<String> {
+    PLACES.iter().find_map(|place| {
+        let path = root.join(place);
+        let about = rustix::fs::statvfs(&path).ok()?;
+        let free = about.f_bavail.saturating_mul(about.f_frsize);
+        floor.why(&path.display().to_string(), free, about.f_blocks.saturating_mul(about.f_frsize))
+    })
+}
+
 fn grace(root: &Root, unread: &mut Unread) -> Duration {
     let Some(text) = unread.note("settings/grace", root.read("settings/grace", 64)) else { return GRACE.0 };
     let seconds = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
@@ -190,7 +204,10 @@ fn node_starts(root: &Root, now: SystemTime) -> usize {
     let log = root.read_end("state/daemon.log", LOG_BYTES_MAX).unwrap_or_default();
     let lines =
         log.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice::<BTreeMap<String, Value>>(line).ok());
-    let started = lines.filter(|line| line.get("event").and_then(Value::as_str) == Some("start"));
+    let is =
+        |line: &BTreeMap<String, Value>, key: &str, word: &str| line.get(key).and_then(Value::as_str) == Some(word);
+    // A lane's start is none of the node's.
+    let started = lines.filter(|line| is(line, "event", "start") && is(line, "lane", "node"));
     let at = started.filter_map(|line| humantime::parse_rfc3339_weak(line.get("at")?.as_str()?).ok());
     at.filter(|at| now.duration_since(*at).is_ok_and(|ago| ago < Duration::from_secs(3600))).count()
 }

@@ -2,7 +2,7 @@
 //! size is bounded.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, Read as _, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -76,6 +76,21 @@ impl Root {
         let mut bytes = Vec::new();
         file.take(bytes_max).read_to_end(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Each line of a regular file, so long at most; what is longer comes in pieces.
+    ///
+    /// # Errors
+    /// As [`Root::read`], but for the size.
+    pub(super) fn lines(&self, name: &str, bytes_max: usize, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        let mut reader = io::BufReader::new(self.file(name)?);
+        let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+        let mut line = Vec::new();
+        while (&mut reader).take(limit).read_until(b'\n', &mut line)? > 0 {
+            each(&line);
+            line.clear();
+        }
+        Ok(())
     }
 
     /// When a file was last written, in seconds since 1970.

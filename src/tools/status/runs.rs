@@ -12,16 +12,21 @@ use super::process::{self, Process};
 use super::root::Root;
 use crate::node::clock::utc;
 use crate::node::journal::{self, Entry, JOURNAL_BYTES_MAX, Line};
+use crate::node::ledger;
 use crate::node::present::{LaneNow, Wait};
 use crate::node::store::{LOGS, Plan, Record};
 use crate::protocol::life::State;
 
+/// Most runs of the ledger told, when a short beginning names many.
+const FOLDED_TOLD: usize = 256;
 /// Largest state or plan believed, in bytes; the node believes no larger one.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
 /// Largest care record believed, in bytes, as the supervisor has it.
 const CARE_BYTES_MAX: u64 = 16 << 10;
 /// So many settled runs are told when no run is named, the last ones.
 const SETTLED_TOLD: usize = 10;
+/// So many older ones are told besides, whose publications wait for a `publish`.
+const UNFINISHED_TOLD: usize = 256;
 
 /// A run.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -39,6 +44,8 @@ pub(super) struct RunFacts {
     pub(super) care: Option<CareFacts>,
     pub(super) processes: Vec<Process>,
     pub(super) process_count: usize,
+    /// Whether it was settled so long ago that its files are gone, and only its line of the ledger is left (C-112).
+    pub(super) folded: bool,
     /// Publications that are not on the server, each with what becomes of it.
     pub(super) unpublished: Vec<String>,
     /// Every step of its life and what was said of it; empty unless the run was named.
@@ -128,27 +135,64 @@ pub(super) fn read(root: &Root, lanes: &[LaneNow], named: Option<&str>, unread: 
     }
     settled.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     if named.is_none() {
-        settled.truncate(SETTLED_TOLD);
+        let older = settled.split_off(settled.len().min(SETTLED_TOLD));
+        // C-108: nothing but a `publish` ends their wait, so they are not passed over.
+        let unfinished =
+            older.into_iter().filter(|(_, it)| plan(root, &it.run, unread).is_some_and(|it| !it.is_over()));
+        settled.extend(unfinished.take(UNFINISHED_TOLD));
+    }
+    if let Some(named) = named {
+        let known = |run: &str| found.contains_key(run) || settled.iter().any(|(_, it)| it.run == run);
+        let folded = folded(root, named, unread).into_iter().filter(|it| !known(&it.run)).collect::<Vec<_>>();
+        settled.extend(folded.into_iter().map(|it| (SystemTime::UNIX_EPOCH, it)));
     }
     let mut runs: Vec<RunFacts> = found.into_values().collect();
     runs.sort_by(|a, b| a.since.cmp(&b.since));
     runs.extend(settled.into_iter().map(|(_, facts)| facts));
-    for facts in &mut runs {
+    for facts in runs.iter_mut().filter(|it| !it.folded) {
         more(root, facts, named.is_some(), unread);
     }
     runs
 }
 
+/// The runs of the ledger whose hash begins so.
+fn folded(root: &Root, named: &str, unread: &mut Unread) -> Vec<RunFacts> {
+    let mut found = Vec::new();
+    let path = format!("state/{}", ledger::NAME);
+    let read = root.lines(&path, ledger::LINE_BYTES_MAX, |bytes| {
+        let line = ledger::line(bytes).filter(|it| is_hash(&it.run) && it.run.starts_with(named));
+        let Some(line) = line.filter(|_| found.len() < FOLDED_TOLD) else { return };
+        found.push(RunFacts {
+            state: Some(State::Settled.word().to_owned()),
+            since: Some(line.settled),
+            ended: line.ended,
+            unpublished: line.failed.iter().map(|(what, why)| refused(what, why)).collect(),
+            folded: true,
+            ..new(&line.run)
+        });
+    });
+    let _nothing: Option<()> = unread.note(&path, read);
+    found
+}
+
+/// Its plan, if there is one that can be read.
+fn plan(root: &Root, run: &str, unread: &mut Unread) -> Option<Plan> {
+    let path = format!("state/runs/{run}.plan");
+    let bytes = unread.note(&path, root.read(&path, RECORD_BYTES_MAX))?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+fn refused(what: &str, why: &str) -> String {
+    format!("{what}: refused by the server, not tried again: {why}")
+}
+
 /// What its plan and its log say.
 fn more(root: &Root, facts: &mut RunFacts, timeline: bool, unread: &mut Unread) {
-    let path = format!("state/runs/{}.plan", facts.run);
-    let plan = unread.note(&path, root.read(&path, RECORD_BYTES_MAX));
-    if let Some(plan) = plan.and_then(|bytes| serde_json::from_slice::<Plan>(&bytes).ok()) {
+    if let Some(plan) = plan(root, &facts.run, unread) {
         for (what, why) in &plan.failed {
-            facts.unpublished.push(format!("{what}: refused by the server, not tried again: {why}"));
+            facts.unpublished.push(refused(what, why));
         }
-        let posted = plan.done.iter().chain(plan.failed.iter().map(|(it, _)| it)).any(|it| it == LOGS);
-        if plan.logs.is_some() && !posted && facts.is_settled() {
+        if !plan.is_over() && facts.is_settled() {
             facts.unpublished.push(format!(
                 "{LOGS}: not posted: the supervisor ended, or the host, before the server took it; only a `publish` of \
                  this run posts it"

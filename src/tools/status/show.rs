@@ -80,6 +80,9 @@ fn host(facts: &Facts, around: Around, out: &mut Lines) {
         line(out, "enforces", &parts.join(", "));
         line(out, "release", &format!("{} ({})", provides.release, facts.version));
     }
+    if let Some(why) = &facts.under_floor {
+        line(out, "full", &format!("no new run is taken: {why}"));
+    }
     if facts.shared_abstract_sockets {
         line(out, "note", "settings/shared_abstract_sockets: runs with a network may meet the host's abstract sockets");
     }
@@ -163,6 +166,10 @@ fn whole(run: &RunFacts, around: Around, out: &mut Lines) {
     }
     if run.process_count > run.processes.len() {
         line(out, "processes", &format!("{} in all", run.process_count));
+    }
+    if run.folded {
+        line(out, "note", "settled so long ago that its own files are gone: this is what state/ledger keeps of it");
+        return;
     }
     out.push(("timeline".to_owned(), Style::Plain));
     for entry in &run.timeline {

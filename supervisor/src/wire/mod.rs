@@ -1,6 +1,7 @@
 //! The socketpair between the protocol process (`ocx node`) and the supervisor: what is said, and how it is framed.
 
 pub mod accounts;
+pub mod floor;
 pub mod frame;
 pub mod message;
 pub mod plan;

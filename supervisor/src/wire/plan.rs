@@ -86,4 +86,6 @@ pub struct Provides {
     pub cgroup: bool,
     /// Whether a run's memory can be limited.
     pub memory: bool,
+    /// How much must be free for a new run.
+    pub floor: super::floor::Floor,
 }
