@@ -66,6 +66,13 @@ impl Folder {
         Ok(Self(path))
     }
 
+    /// Those a process made and left.
+    pub(crate) fn of(pid: u32) -> Vec<PathBuf> {
+        let own = format!("ocx-confinement-{pid}-");
+        let all = fs::read_dir("/var/tmp").into_iter().flatten().flatten();
+        all.filter(|it| it.file_name().to_string_lossy().starts_with(&own)).map(|it| it.path()).collect()
+    }
+
     pub(crate) fn text(&self) -> String {
         self.0.display().to_string()
     }

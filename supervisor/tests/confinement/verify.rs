@@ -1,14 +1,15 @@
 //! Each step of a launch left out on purpose, one at a time: what was promised is measured before the program is executed,
 //! so it never is.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use libtest_mimic::Failed;
 use sandbox::op::{Grant, Op, Recipe, Stage};
 use sandbox::status::Said;
-use supervisor::wire::accounts::Account;
+use supervisor::wire::accounts::{Account, cgroup_name};
 
 use crate::Test;
+use crate::cgroup::Cgroups;
 use crate::launch::{self, Prepared};
 use crate::launches::{Rooted, go, streams, to_the_end};
 use crate::policy;
@@ -32,9 +33,28 @@ fn apart(which: &str) -> Result<(), Failed> {
     let script = "mount --make-rshared / && umask 002 && exec setpriv --groups 64999 nice -n 3 \"$0\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(std::env::current_exe()?);
-    let output = command.env(APART, which).output()?;
+    let child = command.env(APART, which).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pid = child.id();
+    let output = child.wait_with_output();
+    tidy_after(pid);
+    let output = output?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     same(&format!("{which}: {text}"), output.status.success(), true)
+}
+
+/// Removes what such a process could not: its mounts may have ended up where it finds nothing any more.
+fn tidy_after(pid: u32) {
+    for folder in Folder::of(pid) {
+        if let Some(cgroups) = Cgroups::find(&cgroup_name(&folder)) {
+            let group = cgroups.found(&cgroups.path_of(&group_name(pid)));
+            drop(group.kill().and_then(|()| group.remove()));
+        }
+        drop(std::fs::remove_dir_all(&folder));
+    }
+}
+
+fn group_name(pid: u32) -> String {
+    format!("verify-{pid}")
 }
 
 /// What this process is to do, if it is one of those.
@@ -88,9 +108,7 @@ impl World {
         let streams = streams(input)?;
         let group = match (&self.rooted.host.cgroups, self.which.as_str()) {
             (_, "node") | (None, _) => None,
-            (Some(cgroups), _) => {
-                Some(cgroups.create(&format!("verify-{}", std::process::id()), &self.rooted.plan("").limits)?)
-            }
+            (Some(cgroups), _) => Some(cgroups.create(&group_name(std::process::id()), &self.rooted.plan("").limits)?),
         };
         let mut prepared: Prepared<'_> = if self.which == "node" {
             let argv = ["/bin/sh", "-c", "echo ran"].map(str::to_owned);

@@ -1,16 +1,16 @@
 //! What a protocol process that was taken over would try, as a table. The same attempts are made by the node of a test and
 //! by a plain process of its account: what the one is denied the other can do.
-#![expect(unsafe_code, reason = "system calls no crate wraps; each block says what the callee requires")]
 
-use std::ffi::{c_int, c_long};
+use std::ffi::c_long;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+
+use crate::sys::{ioctl, raw};
 
 /// What is to come of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,20 +180,6 @@ fn write_and_remove(path: &Path) -> io::Result<()> {
 fn run(program: &Path) -> io::Result<()> {
     let done = Command::new(program).stdin(Stdio::null()).status()?.success();
     if done { Ok(()) } else { Err(io::Error::other("it failed")) }
-}
-
-/// A system call whose arguments are numbers.
-fn raw(call: c_long, [a, b, c, d]: [c_long; 4]) -> io::Result<()> {
-    // SAFETY: none of the calls made here with these arguments reads or writes this process's memory: where one takes an
-    // address it is given null, with a length of zero.
-    let answer = unsafe { libc::syscall(call, a, b, c, d, 0_i64, 0_i64) };
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn ioctl(terminal: &File, command: libc::Ioctl, number: &mut c_int) -> io::Result<()> {
-    // SAFETY: both commands used read or write one int at the address given, which lives past the call.
-    let answer = unsafe { libc::ioctl(terminal.as_raw_fd(), command, &raw mut *number) };
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Runs the rest of the words where `landlock_create_ruleset(2)` says that this kernel has none. Comes back with why not.

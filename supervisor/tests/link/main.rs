@@ -16,6 +16,7 @@ mod node;
 mod siege;
 mod start;
 mod states;
+mod sys;
 mod unconfined;
 mod world;
 
