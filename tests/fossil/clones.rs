@@ -53,7 +53,7 @@ fn made() {
     let variables: Vec<&str> = log.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
     for name in variables {
         assert!(
-            matches!(name, "PATH" | "HOME" | "USER" | "LANG" | "PWD" | "_" | "OLDPWD" | "SHLVL"),
+            matches!(name, "PATH" | "HOME" | "TMPDIR" | "USER" | "LANG" | "PWD" | "_" | "OLDPWD" | "SHLVL"),
             "{name} reached fossil"
         );
     }
