@@ -88,6 +88,17 @@ pub fn append(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Opens a file to read and to write, making it if there is none.
+///
+/// # Errors
+/// As the calls fail, with its path.
+pub fn update(path: &Path) -> io::Result<File> {
+    match is_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => open(path, OFlags::RDWR | OFlags::CREATE).map_err(|error| named(path, error)),
+    }
+}
+
 /// Removes what is there, of whatever kind but a directory; it being gone already is as good.
 ///
 /// # Errors
@@ -161,7 +172,7 @@ mod tests {
         for (word, stand) in OTHERS {
             stand(&at);
             let says = format!("{}: {word} is in its place; move it away", at.display());
-            for why in [read(&at, 9).unwrap_err(), append(&at).unwrap_err()] {
+            for why in [read(&at, 9).unwrap_err(), append(&at).unwrap_err(), update(&at).unwrap_err()] {
                 assert_eq!(why.to_string(), says);
             }
             let new = folder.join("new");

@@ -7,11 +7,11 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Wri
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use supervisor::points::{self, Moment, reach};
 
 use super::effects::Saved;
+use super::files;
 use super::journal::Entry;
 
 /// The file's name in `ROOT/state`.
@@ -60,11 +60,7 @@ impl Ledger {
     /// # Errors
     /// As the calls fail.
     pub fn open(state: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = File::from(rustix::fs::open(state.join(NAME), flags, Mode::RUSR | Mode::WUSR)?);
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other(format!("{NAME} is not a regular file")));
-        }
+        let file = files::update(&state.join(NAME))?;
         let mut inner = Inner { file, whole: 0, runs: HashSet::new(), damaged: 0 };
         let mut reader = BufReader::new(inner.file.try_clone()?);
         let mut line = Vec::new();
