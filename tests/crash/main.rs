@@ -78,22 +78,14 @@ fn main() -> ExitCode {
     }
     let others: Vec<(&str, fn())> =
         [controls::TESTS, records::TESTS, odd_files::TESTS, full::TESTS, storm::TESTS].concat();
+    let missing = missing.map(str::to_owned);
     for (name, test) in others {
-        let name = missing.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
-        let trial = Trial::test(name, move || {
-            test();
-            Ok(())
-        });
-        trials.push(trial.with_ignored_flag(missing.is_some()));
+        trials.push(support::trial(name, test, missing.clone()));
     }
     let (name, test) = records::USED_AGAIN;
-    let why = if Path::new(records::LAST_PID).exists() { missing } else { Some("the kernel lets no number be chosen") };
-    let name = why.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
-    let used_again = Trial::test(name, move || {
-        test();
-        Ok(())
-    });
-    trials.push(used_again.with_ignored_flag(why.is_some()));
+    let fixed = !Path::new(records::LAST_PID).exists();
+    let why = missing.or_else(|| fixed.then(|| "the kernel lets no number be chosen".to_owned()));
+    trials.push(support::trial(name, test, why));
     let conclusion = libtest_mimic::run(&arguments, trials);
     let mut left = Vec::new();
     for host in pool.lock().unwrap().drain(..) {

@@ -20,10 +20,12 @@ mod receipts;
 mod store;
 mod unsure;
 
+#[path = "../support/mod.rs"]
+mod support;
+
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
-use ocx::fossil::Program;
 
 fn main() -> ExitCode {
     if ocx::server::cgi::is_wanted() {
@@ -32,13 +34,13 @@ fn main() -> ExitCode {
     if let Some(file) = std::env::var_os(store::CRASH) {
         store::crash_while_writing(file.as_ref());
     }
-    let version = version();
+    let version = support::fossil_version();
     let tests: Vec<(&str, fn())> =
         [pages::TESTS, unsure::TESTS, receipts::TESTS, chat::TESTS, clones::TESTS, store::TESTS, extension::TESTS]
             .concat();
     let mut trials: Vec<Trial> = tests
         .into_iter()
-        .map(|(name, test)| trial(name, test, version.is_none().then(|| "no fossil on PATH".to_owned())))
+        .map(|(name, test)| support::trial(name, test, version.is_none().then(|| "no fossil on PATH".to_owned())))
         .collect();
     for (name, test) in pages::TESTS_FROM_2_23 {
         let skipped = match version {
@@ -48,27 +50,7 @@ fn main() -> ExitCode {
             }
             Some(_) => None,
         };
-        trials.push(trial(name, *test, skipped));
+        trials.push(support::trial(name, *test, skipped));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
-}
-
-/// A test that ends well or panics; with a reason to skip it, that reason in its name, and counted as ignored.
-fn trial(name: &str, test: fn(), skipped: Option<String>) -> Trial {
-    let ignored = skipped.is_some();
-    let name = skipped.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
-    Trial::test(name, move || {
-        test();
-        Ok(())
-    })
-    .with_ignored_flag(ignored)
-}
-
-/// The version of the program on PATH.
-fn version() -> Option<(u32, u32)> {
-    let out = std::process::Command::new(Program::find()?).arg("version").output().ok()?;
-    let said = String::from_utf8(out.stdout).ok()?;
-    let number = said.split("version ").nth(1)?.split_whitespace().next()?;
-    let mut parts = number.split('.').map(str::parse);
-    Some((parts.next()?.ok()?, parts.next()?.ok()?))
 }

@@ -23,7 +23,7 @@ mod support;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -42,43 +42,19 @@ fn main() -> ExitCode {
         retention::TESTS,
     ]
     .concat();
-    let (name, test) = refusing::WITHOUT_NAMESPACES;
+    let missing = missing.map(str::to_owned);
+    let mut trials: Vec<_> =
+        tests.into_iter().map(|(name, test)| support::trial(name, test, missing.clone())).collect();
+    let mut unless = |(name, test): (&str, fn()), there: bool, why: &str| {
+        trials.push(support::trial(name, test, missing.clone().or_else(|| (!there).then(|| why.to_owned()))));
+    };
     // It changes a setting of the whole host.
     let off = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").is_ok_and(|it| it.trim() == "0");
-    let why = if off { "" } else { " (skipped: needs a host without, as `cargo vm test --variant no-userns` has)" };
-    let other = Trial::test(format!("{name}{why}"), move || {
-        test();
-        Ok(())
-    });
-    let other = other.with_ignored_flag(!off || missing.is_some());
-    let (name, test) = clock::SET;
+    unless(refusing::WITHOUT_NAMESPACES, off, "needs a host without, as `cargo vm test --variant no-userns` has");
     // It sets the clock of the whole host.
     let ours = std::env::var_os(clock::OURS).is_some();
-    let why = if ours { "" } else { " (skipped: needs a guest, as `cargo vm test x86_64 node/C-119` has)" };
-    let clock = Trial::test(format!("{name}{why}"), move || {
-        test();
-        Ok(())
-    });
-    let clock = clock.with_ignored_flag(!ours || missing.is_some());
-    let (name, test) = status::WITH_FREEZER;
+    unless(clock::SET, ours, "needs a guest, as `cargo vm test x86_64 node/C-119` has");
     let freezer = status::freezer().is_some();
-    let why = if freezer { "" } else { " (skipped: needs the freezer of cgroup v1; of v2, KILL passes)" };
-    let frozen = Trial::test(format!("{name}{why}"), move || {
-        test();
-        Ok(())
-    });
-    let frozen = frozen.with_ignored_flag(!freezer || missing.is_some());
-    let trials = tests
-        .into_iter()
-        .map(|(name, test)| {
-            let name = missing.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
-            Trial::test(name, move || {
-                test();
-                Ok(())
-            })
-            .with_ignored_flag(missing.is_some())
-        })
-        .chain([other, clock, frozen])
-        .collect();
+    unless(status::WITH_FREEZER, freezer, "needs the freezer of cgroup v1; of v2, KILL passes");
     libtest_mimic::run(&arguments, trials).exit_code()
 }

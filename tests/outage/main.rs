@@ -33,23 +33,12 @@ fn main() -> ExitCode {
     let missing = support::missing().map(String::from);
     let mut trials: Vec<Trial> = Vec::new();
     for (name, test) in [spoiled::TESTS, down::TESTS, closed::TESTS, plans::TESTS].concat() {
-        trials.push(trial(name, test, missing.clone()));
+        trials.push(support::trial(name, test, missing.clone()));
     }
     let old = support::fossil_version().filter(|it| *it < closed::SINCE);
     let old = old.map(|(major, minor)| format!("fossil {major}.{minor} has no closed threads"));
     for (name, test) in closed::TESTS_FROM_2_23 {
-        trials.push(trial(name, *test, missing.clone().or(old.clone())));
+        trials.push(support::trial(name, *test, missing.clone().or(old.clone())));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-/// A test that ends well or panics; with a reason to skip it, that reason in its name, and counted as ignored.
-fn trial(name: &str, test: fn(), skipped: Option<String>) -> Trial {
-    let ignored = skipped.is_some();
-    let name = skipped.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
-    Trial::test(name, move || {
-        test();
-        Ok(())
-    })
-    .with_ignored_flag(ignored)
 }

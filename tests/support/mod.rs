@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use libtest_mimic::Trial;
+
 /// The directory of `ocx` and `ocx-supervisor`, built in release for the first test that asks.
 ///
 /// # Panics
@@ -98,4 +100,15 @@ pub(crate) fn fossil_version() -> Option<(u32, u32)> {
     let number = said.split("version ").nth(1)?.split_whitespace().next()?;
     let mut parts = number.split('.').map(str::parse);
     Some((parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+/// A test that ends well or panics; with a reason to skip it, that reason in its name, and counted as ignored.
+pub(crate) fn trial(name: &str, test: fn(), skipped: Option<String>) -> Trial {
+    let ignored = skipped.is_some();
+    let name = skipped.map_or_else(|| name.to_owned(), |why| format!("{name} (skipped: {why})"));
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
+    .with_ignored_flag(ignored)
 }
