@@ -189,7 +189,7 @@ impl Case<'_> {
     fn waiting(&mut self, script: &str) -> Asked {
         let message = self.host.message(&self.token, script);
         let asked = self.host.post(&message);
-        self.host.wait_running(&asked);
+        self.host.wait_running(&asked, &self.token);
         asked
     }
 

@@ -54,7 +54,7 @@ fn full_at_the_end() {
     let script = host.until_let_go(&token);
     let message = host.message(&token, &script);
     let asked = host.post(&message);
-    host.wait_running(&asked);
+    host.wait_running(&asked, &token);
     let mut file = fs::File::create(filler(&host)).unwrap();
     // To the last block.
     for size in [1 << 20, 4096, 1] {

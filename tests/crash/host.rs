@@ -159,8 +159,14 @@ impl Host {
         self.session(ADMIN).reply(&asked.run, &format!("```json\n{stop}\n```\n"));
     }
 
-    pub(crate) fn wait_running(&mut self, asked: &Asked) {
+    /// Waits until it is launched and has left word that it runs.
+    pub(crate) fn wait_running(&mut self, asked: &Asked, token: &str) {
         assert!(self.trial.wait_running(asked, SOON).unwrap_or_else(|why| panic!("{why}")), "it ended without running");
+        let deadline = Instant::now() + SOON;
+        while self.launches(token) == 0 {
+            assert!(Instant::now() < deadline, "it is launched, and does not run\n{}", self.log());
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// What `ocx status --json` answers.

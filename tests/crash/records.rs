@@ -40,7 +40,7 @@ pub(crate) fn waiting(host: &mut Host) -> (Asked, String) {
     let script = host.until_let_go(&token);
     let message = host.message(&token, &script);
     let asked = host.post(&message);
-    host.wait_running(&asked);
+    host.wait_running(&asked, &token);
     (asked, token)
 }
 
@@ -203,7 +203,7 @@ fn waiting_to_end_with_its_supervisor(host: &mut Host) -> (Asked, String) {
     let mut message = host.message(&token, &script);
     message["run"]["sandbox"]["ends_with_parent"] = serde_json::json!(true);
     let asked = host.post(&message);
-    host.wait_running(&asked);
+    host.wait_running(&asked, &token);
     (asked, token)
 }
 

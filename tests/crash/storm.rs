@@ -85,7 +85,7 @@ fn storm(broken: &str, lasts: Duration) -> Result<(), String> {
     let mut runs: Vec<Run> = Vec::new();
     // One runs before the first kill: on a slow machine others may all be lost before they are launched.
     let first = ask(&mut host, &mut dice, Scenario::Stopped, Duration::ZERO);
-    host.wait_running(&first.it.asked);
+    host.wait_running(&first.it.asked, &first.it.token);
     runs.push(first);
     let begun = Instant::now();
     let mut ask_at: Vec<Duration> =

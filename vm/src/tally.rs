@@ -1,13 +1,25 @@
 //! Counting: what passed, failed and was skipped, of our own checks and of every test program.
 
+/// Lines of a failed test's own words that are said again at the end: the first ones say what was wrong.
+const WORDS_MAX: usize = 12;
+
 /// The counts, and the words of what did not pass.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) skipped: u64,
-    /// One line each, for the end, where a person looks.
+    /// One each, for the end, where a person looks.
     pub(crate) remarks: Vec<String>,
+    /// The test whose words are being read, as a test program tells them under `failures:`.
+    telling: Option<Telling>,
+}
+
+/// A failed test and the first of its words.
+#[derive(Debug, PartialEq, Eq)]
+struct Telling {
+    test: String,
+    words: Vec<String>,
 }
 
 impl Tally {
@@ -33,8 +45,9 @@ impl Tally {
         self.remarks.push(format!("skipped: {name}: {why}"));
     }
 
-    /// Counts what one line of a test program says, if it is a `test result:` line.
+    /// Hears one line of a test program: counts what a `test result:` line says, and keeps which tests failed and why.
     pub(crate) fn line(&mut self, line: &str) {
+        self.tell(line);
         // "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s"
         let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) else {
             return;
@@ -50,6 +63,23 @@ impl Tally {
                 "ignored" => self.skipped += number,
                 _ => {}
             }
+        }
+    }
+
+    /// Test programs end with `---- NAME ----` or `---- NAME stdout ----` and the words of it, for each failed test.
+    fn tell(&mut self, line: &str) {
+        let heading = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" ----"));
+        if heading.is_some() || line == "failures:" || line.starts_with("test result: ") {
+            if let Some(Telling { test, words }) = self.telling.take() {
+                self.remarks.push([format!("failed: test {test}"), words.join("\n")].join("\n").trim_end().to_owned());
+            }
+            let named = |it: &str| it.strip_suffix(" stdout").unwrap_or(it).to_owned();
+            self.telling = heading.map(|it| Telling { test: named(it), words: Vec::new() });
+        } else if let Some(Telling { words, .. }) = &mut self.telling
+            && words.len() < WORDS_MAX
+            && !line.trim().is_empty()
+        {
+            words.push(format!("    {line}"));
         }
     }
 
@@ -79,5 +109,30 @@ mod tests {
         tally.line("test tally::sums ... ok");
         tally.line("a program that prints 9 passed; 9 failed");
         assert_eq!(tally.verdict(), "5 passed, 4 failed, 1 skipped");
+        assert!(tally.remarks.is_empty());
+    }
+
+    #[test]
+    fn failed_tests_are_named_at_the_end_with_the_first_of_their_words() {
+        let mut tally = Tally::default();
+        let of_libtest = "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at x.rs:1:2:\n\
+                          left is not right\n\nfailures:\n    a::b\n\ntest result: FAILED. 0 passed; 1 failed";
+        let of_mimic = "failures:\n\n---- what it shows (C-1) ----\ntest panicked: no\n\n---- another ----\n\n\
+                        failures:\n    what it shows (C-1)\n    another\n\ntest result: FAILED. 0 passed; 2 failed";
+        for line in of_libtest.lines().chain(of_mimic.lines()) {
+            tally.line(line);
+        }
+        let told = [
+            "failed: test a::b\n    thread 'a::b' panicked at x.rs:1:2:\n    left is not right",
+            "failed: test what it shows (C-1)\n    test panicked: no",
+            "failed: test another",
+        ];
+        assert_eq!(tally.remarks, told);
+        let mut long = Tally::default();
+        let lines = std::iter::repeat_n("word", 2 * WORDS_MAX);
+        for line in ["---- t ----"].into_iter().chain(lines).chain(["test result: FAILED. 0 passed; 1 failed"]) {
+            long.line(line);
+        }
+        assert_eq!(long.remarks.concat().lines().count(), 1 + WORDS_MAX);
     }
 }

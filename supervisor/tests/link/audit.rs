@@ -8,7 +8,7 @@ use serde_json::Value;
 use supervisor::wire::message::{Reply, Request};
 
 use crate::Test;
-use crate::world::{World, hash, processes};
+use crate::world::{World, hash, process};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -49,7 +49,7 @@ fn as_promised() {
     }
     assert!(text.contains("all as promised"), "{text}");
     // By any process of it, one that the program started and one that left its session too.
-    let pid = processes("sleep\x005102.1").first().copied().unwrap();
+    let pid = process("sleep\x005102.1");
     assert_eq!(audit(&world, &[&pid.to_string()]).status.code(), Some(0));
     assert_eq!(differing(&world, &hash('a')), Vec::<String>::new());
     assert_eq!(node.call(Request::Stop { handle, why: String::new() }, &[]), Reply::Stopping);
@@ -59,7 +59,7 @@ fn as_promised() {
 fn changed() {
     let (world, mut node) = World::served();
     let (handle, _) = world.run(&mut node, &hash('b'), "sleep 5102.2 & exec sleep 5102.3");
-    let pid = processes("sleep\x005102.3").first().copied().unwrap().to_string();
+    let pid = process("sleep\x005102.3").to_string();
     let outside = |words: &[&str]| {
         let (program, words) = words.split_first().unwrap();
         let output = Command::new(program).args(words).output().unwrap();
@@ -114,7 +114,7 @@ fn unconfined() {
     assert!(matches!(node.launch(handle, &plan, b""), Reply::Launched { .. }), "{:#?}", world.logged());
     assert_eq!(differing(&world, "eeee"), Vec::<String>::new());
     // A limit raised from outside.
-    let pid = processes("sleep\x005102.5").first().copied().unwrap().to_string();
+    let pid = process("sleep\x005102.5").to_string();
     let raised = Command::new("prlimit").args(["--pid", &pid, "--core=4096:4096"]).output().unwrap();
     if raised.status.success() {
         assert_eq!(differing(&world, "eeee"), ["limit core"]);

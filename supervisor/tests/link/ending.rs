@@ -14,7 +14,7 @@ use supervisor::wire::message::{End, EndedBy, Event, Reply, Request};
 use supervisor::wire::plan::LaunchPlan;
 
 use crate::Test;
-use crate::world::{SOON, World, hash, processes, sealed_plan, until};
+use crate::world::{SOON, World, hash, process, sealed_plan, until};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -360,8 +360,7 @@ fn cannot_be_ended() {
     let group = Path::new("/sys/fs/cgroup/freezer").join(format!("ocx-test-{}", std::process::id()));
     std::fs::create_dir(&group).unwrap();
     let (handle, _) = world.run(&mut node, &hash('a'), "exec sleep 75.5");
-    until("it runs", || !processes("sleep\x0075.5").is_empty());
-    let pid = *processes("sleep\x0075.5").first().unwrap();
+    let pid = process("sleep\x0075.5");
     std::fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
     std::fs::write(group.join("freezer.state"), "FROZEN").unwrap();
     until("it is frozen", || std::fs::read_to_string(group.join("freezer.state")).unwrap().trim() == "FROZEN");

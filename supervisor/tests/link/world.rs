@@ -439,6 +439,13 @@ pub(crate) fn processes(what: &str) -> Vec<u32> {
     found
 }
 
+/// The process whose command line holds `what`, as soon as there is one: a run is launched before its shell has started
+/// the next program.
+pub(crate) fn process(what: &str) -> u32 {
+    until(what, || !processes(what).is_empty());
+    processes(what).first().copied().unwrap()
+}
+
 /// Waits until something holds.
 pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let end = Instant::now() + SOON;
