@@ -29,6 +29,8 @@ const SHORT: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(60);
 /// Runs asked while it lasts.
 const RUNS: u32 = 5;
+/// Kills there are at least, however slow the machine is.
+const KILLS_MIN: i32 = 6;
 /// Longest wait between two kills, and longest time without a supervisor, in milliseconds.
 const APART_MAX: u64 = 1500;
 const AWAY_MAX: u64 = 700;
@@ -92,7 +94,7 @@ fn storm(broken: &str, lasts: Duration) -> Result<(), String> {
         (1..RUNS).map(|_| dice.milliseconds(u64::try_from(lasts.as_millis()).unwrap() * 2 / 3)).collect();
     ask_at.sort();
     let mut kills = [0; 3];
-    while begun.elapsed() < lasts {
+    while begun.elapsed() < lasts || kills.iter().sum::<i32>() < KILLS_MIN {
         std::thread::sleep(dice.milliseconds(APART_MAX));
         while ask_at.first().is_some_and(|at| begun.elapsed() >= *at) {
             ask_at.remove(0);
@@ -126,7 +128,6 @@ fn storm(broken: &str, lasts: Duration) -> Result<(), String> {
     let all: Vec<&Stormed> = runs.iter().map(|run| &run.it).collect();
     let looked_at = case::after_a_storm(&mut host, &all, AFTER);
     assert_eq!(runs.len(), usize::try_from(RUNS).unwrap());
-    assert!(kills.iter().sum::<i32>() > 2, "no storm: {kills:?}");
     if !broken.is_empty() {
         // What programs without a rule left alive is this test's to end.
         host.trial.kill_host().unwrap();
