@@ -157,10 +157,11 @@ impl Asked {
         Ok(scripts)
     }
 
-    /// The programs to run: those named, or those of a variant, or all.
+    /// The programs to run: those named, or those of a variant or of the whole boot, or all.
     fn programs(&self, recipe: &Recipe, programs: &Programs) -> Result<Vec<Job>, String> {
         match (self.names.as_slice(), self.programs.as_slice(), self.variant(recipe)?) {
             ([], [], Some(variant)) => programs.named(&variant.programs),
+            ([], [], None) if self.whole => programs.named(&recipe.whole.programs),
             ([], [], None) => Ok(programs.jobs.clone()),
             ([], short, _) => programs.named(short),
             (names, ..) => {
@@ -174,7 +175,7 @@ impl Asked {
     /// Whether the programs with failpoints are needed.
     fn crashes(&self) -> bool {
         let named = |it: &String| it.split('/').next().is_some_and(|it| programs::WITH_FAILPOINTS.contains(&it));
-        self.names.iter().any(named) || self.names.is_empty() && self.variant.is_none()
+        self.names.iter().any(named) || self.names.is_empty() && self.variant.is_none() && !self.whole
     }
 
     /// What the line about this guest calls it.

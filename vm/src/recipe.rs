@@ -31,7 +31,9 @@ pub(crate) struct Whole {
     pub(crate) append: String,
     /// What it is there to show.
     pub(crate) shows: String,
-    /// What is run in it beside the programs asked for.
+    /// The test programs run in it when none is named: those for which the boot makes a difference.
+    pub(crate) programs: Vec<String>,
+    /// What is run in it beside them.
     pub(crate) job: Vec<ScriptJob>,
 }
 
