@@ -116,7 +116,7 @@ fn judge(exit_0: bool, stdout: &str, stderr: &str) -> Result<(), PullError> {
     let rows = |word: &str| stdout.lines().filter(|line| is_row(line, word)).count();
     let answered = rows("Sent:") > 0 && rows("Received:") == rows("Sent:");
     if exit_0 && stderr.trim().is_empty() && done && !both.lines().any(bad) {
-        if answered {
+        if answered || supervisor::points::broken("every-exchange-answered") {
             return Ok(());
         }
         let (sent, received) = (rows("Sent:"), rows("Received:"));

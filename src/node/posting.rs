@@ -139,18 +139,23 @@ impl Posting {
                 self.standing = Standing::Send(at + AGAIN_WAIT.1);
                 Outcome::Failed(why)
             }
+            Fate::Later(why) if points::broken("later-is-not-never") => Outcome::Failed(why),
             Fate::Later(why) => {
                 self.standing = Standing::Send(at + self.wait);
                 let line = format!("{why}; sending it again in {} s", self.wait.as_secs());
                 self.wait = (self.wait * 2).min(AGAIN_WAIT.1);
                 Outcome::Waiting(line)
             }
+            Fate::Unknown(why) if points::broken("unknown-is-not-unsent") => {
+                self.standing = Standing::Send(at);
+                Outcome::Waiting(why)
+            }
             Fate::Unknown(why) => {
                 // A look that failed leaves the attempt's own time standing.
                 self.standing = Standing::Unknown(since);
                 Outcome::Waiting(format!("{why}; perhaps stored, looking for it after the next pulls"))
             }
-            Fate::Absent if conclusive => {
+            Fate::Absent if conclusive || points::broken("judged-late-enough") => {
                 self.standing = Standing::Send(at);
                 Outcome::Waiting("not stored; sending it again".to_owned())
             }

@@ -141,8 +141,8 @@ fn held() {
     lab.stop();
 }
 
-/// Events of the lane in the node's log, from this line on.
-fn events(lab: &Lab) -> Vec<Value> {
+/// Events of the node's log.
+pub(crate) fn events(lab: &Lab) -> Vec<Value> {
     let log = fs::read_to_string(lab.trial.layout().root().join("state/daemon.log")).unwrap();
     log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -28,6 +28,11 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new() -> Self {
+        Self::without("", UNKNOWN_WAIT)
+    }
+
+    /// One whose programs lack a rule, and judge an unanswered attempt only so much later.
+    pub(crate) fn without(rule: &str, unknown_wait: Duration) -> Self {
         let programs = support::programs_with_failpoints();
         let setup = Setup { programs: Some(programs.to_owned()), ..Setup::default() };
         let mut trial = Trial::make(&setup, Interrupt::default()).unwrap_or_else(|why| panic!("{why}"));
@@ -38,11 +43,13 @@ impl Lab {
         fs::DirBuilder::new().mode(0o700).create(&points).unwrap();
         let node = trial.layout().accounts().node;
         chown(&points, Some(node.uid), Some(node.gid)).unwrap();
-        let waits = [("unknown", UNKNOWN_WAIT), ("answer", ANSWER_WAIT), ("chat", Duration::from_secs(1))];
+        let waits = [("unknown", unknown_wait), ("answer", ANSWER_WAIT), ("chat", Duration::from_secs(1))];
         let waits = [waits.as_slice(), &[("lane", Duration::from_secs(1))]].concat();
         let text: String = waits.iter().map(|(name, wait)| format!("{name} {}\n", wait.as_millis())).collect();
-        fs::write(points.join("waits"), text).unwrap();
-        fs::set_permissions(points.join("waits"), fs::Permissions::from_mode(0o644)).unwrap();
+        for (name, text) in [("waits", text.as_str()), ("broken", rule)] {
+            fs::write(points.join(name), text).unwrap();
+            fs::set_permissions(points.join(name), fs::Permissions::from_mode(0o644)).unwrap();
+        }
         trial.start_supervisor().unwrap_or_else(|why| panic!("{why}"));
         let clone = trial.wait_ready().unwrap_or_else(|why| panic!("{why}"));
         Self { trial, clone, proxy }

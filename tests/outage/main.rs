@@ -11,6 +11,7 @@
 )]
 
 mod closed;
+mod controls;
 mod down;
 mod lab;
 mod plans;
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
     arguments.test_threads = arguments.test_threads.or(Some(SYSTEMS));
     let missing = support::missing().map(String::from);
     let mut trials: Vec<Trial> = Vec::new();
-    for (name, test) in [spoiled::TESTS, down::TESTS, closed::TESTS, plans::TESTS].concat() {
+    for (name, test) in [spoiled::TESTS, down::TESTS, closed::TESTS, plans::TESTS, controls::TESTS].concat() {
         trials.push(support::trial(name, test, missing.clone()));
     }
     let old = support::fossil_version().filter(|it| *it < closed::SINCE);
