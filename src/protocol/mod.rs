@@ -2,6 +2,7 @@
 //!
 //! Data and word types only; what reads the tables is `engine`.
 
+pub mod document;
 pub mod filters;
 pub mod forms;
 pub mod keys;

@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod command_line;
+pub mod protocol;
 pub mod status;
 pub mod table;
 pub mod teller;
@@ -26,6 +27,7 @@ pub fn main(args: Vec<std::ffi::OsString>) -> ExitCode {
     match matches.subcommand() {
         Some(("try", said)) => r#try::main(&Said(said)),
         Some(("status", said)) => status::main(&Said(said)),
+        Some(("protocol", said)) => protocol::main(&Said(said)),
         // Rows that are no tool of a person's never come here: main.rs starts them by their first word.
         Some((name, _)) => {
             #[expect(clippy::print_stderr, reason = "wrong usage is told where the rest of it is")]

@@ -133,6 +133,23 @@ Examples:
         shown: true,
     },
     Tool {
+        name: "protocol",
+        does: "Print the protocol: every kind, key, value, step, refusal and outcome, as this program has them",
+        teaches: "\
+Markdown, made from the tables the programs work by. What this release does not act on yet says so, and is refused (6) \
+when a run asks it.
+
+Exit codes: 0 printed; 1 STDOUT could not be written; 2 wrong usage.
+
+Examples:
+  ocx protocol | less
+  ocx protocol --json | jq '.result.tables[] | select(.title == \"Refusals\")'",
+        keys: &[Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" }],
+        who: Who::Anyone,
+        mcp: false,
+        shown: true,
+    },
+    Tool {
         name: "receipt",
         does: "Answer the server's receipts: who sent an artifact, and what rights they hold (an extension of Fossil)",
         teaches: "Fossil starts it as /ext/ocx/receipt. It reads JSON on STDIN and answers JSON; it changes nothing.",
