@@ -38,6 +38,26 @@ pub fn find(text: &str) -> Option<Message> {
     fences::message_blocks(text).into_iter().find_map(read)
 }
 
+/// Why each fenced block that may hold a message holds none, in order; the first that does ends the list. For people.
+#[must_use]
+pub fn unread(text: &str) -> Vec<&'static str> {
+    fences::message_blocks(text)
+        .into_iter()
+        .map_while(|block| read(block).is_none().then(|| why_unread(block)))
+        .collect()
+}
+
+fn why_unread(block: &str) -> &'static str {
+    match strict::parse(block) {
+        None => "it is no JSON text that this protocol reads: a fault of form, a key twice, or nested too deep",
+        Some(Value::Object(object)) if object.get("ocx").and_then(Value::as_u64) != Some(VERSION) => {
+            "its ocx is not the integer 2"
+        }
+        Some(Value::Object(_)) => "beside ocx, to and re it has not one key, whose value is an object",
+        Some(_) => "it is no JSON object",
+    }
+}
+
 /// Whether the text holds an OCX message of any version; sessions are not given such text (protocol 2.11).
 #[must_use]
 pub fn any_block(text: &str) -> bool {
@@ -85,6 +105,17 @@ mod tests {
         assert_eq!(message.kind, "greeting");
         assert_eq!(message.content.get("to"), Some(&Value::from(5)));
         assert_eq!(message.known_kind(), None);
+    }
+
+    #[test]
+    fn each_block_that_is_none_says_why() {
+        let said = |json: &str| unread(&block(json)).first().copied().unwrap_or_default();
+        assert!(said("{").contains("no JSON text"));
+        assert!(said(r#"{"ocx":2,"ocx":2,"stop":{}}"#).contains("a key twice"));
+        assert!(said(r#"{"ocx":1,"stop":{}}"#).contains("integer 2"));
+        assert!(said(r#"{"ocx":2,"stop":[]}"#).contains("one key"));
+        assert!(said("[]").contains("no JSON object"));
+        assert!(unread(&block(r#"{"ocx":2,"stop":{}}"#)).is_empty() && unread("words").is_empty());
     }
 
     #[test]

@@ -43,6 +43,7 @@ fn argument(key: &Key) -> Arg {
         Form::Flag => arg.long(key.name).action(ArgAction::SetTrue),
         Form::Path => arg.long(key.name).value_name("DIR").value_parser(ValueParser::path_buf()),
         Form::Port => arg.long(key.name).value_name("PORT").value_parser(clap::value_parser!(u16).range(1..)),
+        Form::File => arg.value_name("FILE").required(true).value_parser(ValueParser::path_buf()),
         Form::Run => arg.value_name("RUN").value_parser(run),
         Form::Command => arg.last(true).num_args(1..).value_name("COMMAND"),
     }

@@ -1,6 +1,7 @@
 //! The tools: one table of them, the command line made from it, the answer they share, one file a tool.
 
 pub mod answer;
+pub mod check;
 pub mod command_line;
 pub mod protocol;
 pub mod status;
@@ -27,6 +28,7 @@ pub fn main(args: Vec<std::ffi::OsString>) -> ExitCode {
     match matches.subcommand() {
         Some(("try", said)) => r#try::main(&Said(said)),
         Some(("status", said)) => status::main(&Said(said)),
+        Some(("check", said)) => check::main(&Said(said)),
         Some(("protocol", said)) => protocol::main(&Said(said)),
         // Rows that are no tool of a person's never come here: main.rs starts them by their first word.
         Some((name, _)) => {

@@ -11,6 +11,8 @@ pub enum Form {
     Port,
     /// A run: its hash, or its first ten digits or more (R-T-03).
     Run,
+    /// A file of this host, or `-` for STDIN.
+    File,
     /// Everything after `--`: a program and its arguments.
     Command,
 }
@@ -127,6 +129,35 @@ Examples:
             Key { name: "root", form: Form::Path, does: "The service's directory [default: /var/lib/ocx]" },
             Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" },
             Key { name: "run", form: Form::Run, does: "One run: its hash, or the first ten digits or more" },
+        ],
+        who: Who::Anyone,
+        mcp: false,
+        shown: true,
+    },
+    Tool {
+        name: "check",
+        does: "Say whether a node would take a message, before it is sent; else which refusal it would answer",
+        teaches: "\
+FILE is the text of a post or ticket change as it would be sent, or the message's JSON alone; - reads STDIN. It is \
+decided by the node's own code, in the node's order, and nothing is sent or asked.
+
+What only a server knows is taken to be well: that the sender may send runs (with --r: by R alone), that process.user is \
+a plain user, that the clone's user may write a verdict. What only the node's host knows is not asked: whether its paths \
+are there and allowed, and what its kernel gives (refusals 6 and 7; there, `ocx-supervisor explain` says so). The answer \
+names what was taken for granted.
+
+Exit codes: 0 a node would take it; 1 it would not, with the reason, or FILE cannot be read; 2 wrong usage.
+
+Examples:
+  ocx check post.md
+  ocx check --json - < run.json | jq .result.refusal",
+        keys: &[
+            Key { name: "r", form: Form::Flag, does: "Its sender holds R alone; needs --ceiling" },
+            Key { name: "ceiling", form: Form::Path, does: "The host owner's r-senders.json" },
+            Key { name: "unconfined", form: Form::Flag, does: "The host runs what has no sandbox" },
+            Key { name: "root", form: Form::Path, does: "The service's directory there [default: /var/lib/ocx]" },
+            Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" },
+            Key { name: "file", form: Form::File, does: "The text to be sent, or - for STDIN" },
         ],
         who: Who::Anyone,
         mcp: false,
