@@ -34,6 +34,7 @@ struct Building<'a> {
     account: [u32; 2],
     root: Option<OwnedFd>,
     proc: Option<OwnedFd>,
+    /// Where its proc will be: dev links to it, whichever comes first.
     proc_at: Vec<u8>,
     created: Option<(OwnedFd, u32)>,
     /// Landlock's, and its ABI, until it restricts.
@@ -58,7 +59,7 @@ pub fn run(recipe: &Recipe) -> ! {
         account: recipe.account,
         root: None,
         proc: None,
-        proc_at: Vec::new(),
+        proc_at: recipe.build.iter().find_map(proc_at).unwrap_or_default(),
         created: None,
         ruleset: None,
     };
@@ -69,6 +70,10 @@ pub fn run(recipe: &Recipe) -> ! {
         None => become_program(&mut building, recipe, status.as_fd()),
         Some(inner) => start_program(building, recipe, inner, status),
     }
+}
+
+fn proc_at(op: &Op) -> Option<Vec<u8>> {
+    if let Op::Proc { at, .. } = op { Some(at.to_bytes().to_vec()) } else { None }
 }
 
 fn do_or_fail(building: &mut Building<'_>, op: &Op, tell: BorrowedFd<'_>) {
@@ -299,7 +304,7 @@ fn mount_at(building: &Building<'_>, tree: &OwnedFd, at: &CStr, kind: Kind, poin
     mounts::place(tree.as_fd(), on.as_fd())
 }
 
-fn attributes(access: Access) -> u64 {
+pub(crate) fn attributes(access: Access) -> u64 {
     let nosuid = u64::from(MountAttrFlags::MOUNT_ATTR_NOSUID.bits());
     let nodev = u64::from(MountAttrFlags::MOUNT_ATTR_NODEV.bits());
     match access {
@@ -344,7 +349,6 @@ fn apply(building: &mut Building<'_>, op: &Op) -> Result<(), Errno> {
             let proc = mounts::proc()?;
             mount_at(building, &proc, at, Kind::Folder, *point)?;
             building.proc = Some(proc);
-            building.proc_at = at.to_bytes().to_vec();
             Ok(())
         }
         Op::Dev { at, point } => {

@@ -1,6 +1,6 @@
 //! Confinement as data, the ordered operations that make it, and the loop that applies them.
 //!
-//! `spec` describes, `recipe` orders (pure), `flat` carries the recipe to the cell, `apply` and `init` carry it out
+//! `spec` describes, `places` and `recipe` order (pure), `flat` carries the recipe to the cell, `apply` and `init` carry it out
 //! there, `measure` holds what came of it against `promise`, `status` carries back how it went.
 
 pub mod apply;
@@ -11,6 +11,8 @@ pub mod measure;
 mod mounts;
 pub mod op;
 mod paths;
+#[cfg(feature = "describe")]
+mod places;
 pub mod promise;
 #[cfg(feature = "describe")]
 pub mod recipe;
@@ -20,3 +22,7 @@ pub mod seccomp;
 pub mod spec;
 pub mod status;
 pub mod sys;
+
+#[cfg(test)]
+#[path = "../../tests/support/random.rs"]
+mod random;

@@ -341,8 +341,13 @@ fn mounts(judge: &mut dyn Judge, text: &[u8], promised: &[Mount]) -> Result<(), 
     let mut owner: Vec<Option<usize>> = vec![None; found.len()];
     for (index, mount) in promised.iter().enumerate() {
         let is = |(line, owner): (&Line<'_>, &Option<usize>)| owner.is_none() && is_at(line.at, mount.at.to_bytes());
-        let there: Vec<usize> =
+        let mut there: Vec<usize> =
             found.iter().zip(&owner).enumerate().filter(|(_, it)| is(*it)).map(|(at, _)| at).collect();
+        // The kernel lists them by when they were made, which may be long before they were put there. Of two at one place
+        // the later one lies on the earlier.
+        if there.len() > 1 {
+            there.sort_by_key(|at| found.get(*at).map(|it| above(it, &found).count()));
+        }
         let good = there.iter().find(|at| found.get(**at).is_some_and(|it| it.denies.covers(mount.denies)));
         let what = format_args!("mount {}", Text(mount.at.to_bytes()));
         let Some(at) = good.or(there.first()) else {
@@ -375,16 +380,13 @@ fn mounts(judge: &mut dyn Judge, text: &[u8], promised: &[Mount]) -> Result<(), 
 
 /// The promised mount that the nearest mount above this one is.
 fn holder(line: &Line<'_>, found: &[Line<'_>], owner: &[Option<usize>]) -> Option<usize> {
-    let mut above = line.parent;
-    // Each step goes one up; a circle, which no kernel makes, ends with the list.
-    for _ in 0..found.len() {
-        let at = found.iter().position(|it| it.id == above)?;
-        if let Some(index) = owner.get(at).copied().flatten() {
-            return Some(index);
-        }
-        above = found.get(at)?.parent;
-    }
-    None
+    above(line, found).find_map(|at| owner.get(at).copied().flatten())
+}
+
+/// The mounts this one lies on, from the nearest to the root. A circle, which no kernel makes, ends with the list.
+fn above<'a>(line: &Line<'_>, found: &'a [Line<'_>]) -> impl Iterator<Item = usize> + 'a {
+    let up = move |id: u32| found.iter().position(|it| it.id == id);
+    core::iter::successors(up(line.parent), move |at| up(found.get(*at)?.parent)).take(found.len())
 }
 
 /// What the cell keeps of before, to compare with.

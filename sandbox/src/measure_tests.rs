@@ -32,6 +32,27 @@ fn mounts_as_promised_with_the_hosts_beneath_them_pass() {
     assert_eq!(says(GOOD), Ok(()));
 }
 
+/// V2-2.8-02: an own folder hidden by a host path, which the kernel lists first, since its mount is older.
+#[test]
+fn of_two_mounts_at_one_place_the_later_is_the_one_on_top_whatever_the_kernels_order() {
+    let all = [mount("/", READ, false), mount("/tmp", WRITE, false), mount("/tmp", READ, true)];
+    let says = |lines: &str| mounts(&mut Strict, format!("{ROOT}{lines}").as_bytes(), &all);
+    const ROOT: &str = "10 9 0:1 / / ro,nosuid,nodev - tmpfs none rw\n";
+    assert_eq!(
+        says("11 12 0:2 /x /tmp ro,nosuid,nodev - ext4 a rw\n12 10 0:3 / /tmp rw,nosuid,nodev - tmpfs b rw\n"),
+        Ok(())
+    );
+    // The one beneath is no less held for being hidden, nor the one on top for what is beneath.
+    for wrong in [
+        "11 12 0:2 /x /tmp rw,nosuid,nodev - ext4 a rw\n12 10 0:3 / /tmp rw,nosuid,nodev - tmpfs b rw\n",
+        "11 12 0:2 /x /tmp ro,nosuid,nodev - ext4 a rw\n12 10 0:3 / /tmp rw,nodev - tmpfs b rw\n",
+        "12 10 0:3 / /tmp rw,nosuid,nodev - tmpfs b rw\n",
+        "11 10 0:2 /x /tmp ro,nosuid,nodev - ext4 a rw\n",
+    ] {
+        assert!(says(wrong).is_err(), "{wrong}");
+    }
+}
+
 #[test]
 fn every_difference_of_a_mount_is_named() {
     for (from, to, words) in [

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-use crate::op::{Access, Exec, Grant, Inner, Kind, Maps, Measured, Op, Point, Recipe, Resource, Source};
+use crate::op::{Access, Exec, Grant, Inner, Kind, Maps, Measured, Op, Recipe, Resource, Source};
+use crate::places::{Put, What, places};
 use crate::promise::{Denies, Groups, Limit, Link, Mount, Namespace, NamespaceKind, Promise, Watcher};
 use crate::spec::{Confinement, Limits};
 
@@ -80,6 +81,8 @@ pub struct Facts<'a> {
     pub homes: Vec<Shown>,
     /// The system call filter of the process.
     pub filter: &'a [u8],
+    /// Whether the kernel has Landlock's scopes: without them a shared network shows the host's abstract sockets.
+    pub scopes: bool,
     /// The supervisor's own namespaces, which the process is not to be in.
     pub namespaces: &'a [Namespace],
 }
@@ -100,104 +103,8 @@ pub fn new_network(confinement: &Confinement, capabilities: u64) -> bool {
     !confinement.network && capabilities & OVER_NETWORK == 0
 }
 
-/// Who owns what is seen at a place already put.
-#[derive(Clone, Copy)]
-enum Ground {
-    Own,
-    ReadOnly,
-    ReadWrite,
-}
-
-/// The places put so far, in order.
-#[derive(Default)]
-struct Placed {
-    grounds: Vec<(String, Ground)>,
-    links: Vec<(String, String)>,
-}
-
-impl Placed {
-    /// The place without links of ours on the way.
-    fn real(&self, at: &str) -> String {
-        for (link, target) in &self.links {
-            if let Some(rest) = at.strip_prefix(link.as_str()).filter(|it| it.starts_with('/')) {
-                return format!("{target}{rest}");
-            }
-        }
-        at.to_owned()
-    }
-
-    /// The last thing put at or above `at`: what a mount point there would lie in.
-    fn ground(&self, at: &str) -> Ground {
-        self.grounds.iter().rev().find(|(place, _)| within(at, place)).map_or(Ground::Own, |(_, it)| *it)
-    }
-
-    fn put(&mut self, at: &str, ground: Ground) -> (String, Point) {
-        let at = self.real(at);
-        let point = match self.ground(&at) {
-            Ground::Own => Point::Own,
-            Ground::ReadOnly => Point::There,
-            Ground::ReadWrite => Point::Account,
-        };
-        self.grounds.push((at.clone(), ground));
-        (at, point)
-    }
-}
-
 fn text(field: &str, it: &str) -> Result<CString, ZeroByte> {
     CString::new(it).ok().ok_or_else(|| ZeroByte(field.to_owned()))
-}
-
-/// One host path to be put, in the order of the protocol's table (decisions C-17).
-struct Entry<'a> {
-    shown: &'a Shown,
-    at: String,
-    access: Access,
-}
-
-/// Where the process sees a host path: beneath `workspace_at` when it lies in the workspace.
-fn seen_at(confinement: &Confinement, facts: &Facts<'_>, path: &str) -> String {
-    match (&confinement.workspace_at, &facts.workspace) {
-        (Some(at), Some(workspace)) if within(path, workspace) => {
-            format!("{at}{}", path.strip_prefix(workspace.as_str()).unwrap_or_default())
-        }
-        _ => path.to_owned(),
-    }
-}
-
-fn entries<'a>(confinement: &Confinement, facts: &'a Facts<'_>) -> Vec<Entry<'a>> {
-    let lists =
-        [(&facts.read_only, Access::Read), (&facts.read_write, Access::Write), (&facts.devices, Access::Device)];
-    let mut all: Vec<Entry<'_>> = lists
-        .into_iter()
-        .flat_map(|(list, access)| list.iter().map(move |shown| (shown, access)))
-        .map(|(shown, access)| Entry { shown, at: seen_at(confinement, facts, &shown.path), access })
-        .collect();
-    let home = confinement.workspace_at.clone().or_else(|| facts.workspace.clone()).unwrap_or_default();
-    all.extend(facts.homes.iter().map(|shown| {
-        let name = shown.path.rsplit('/').next().unwrap_or_default();
-        Entry { shown, at: format!("{home}/{name}"), access: Access::Write }
-    }));
-    if let (Some(at), Some(shown)) = (&confinement.workspace_at, &facts.workspace_shown) {
-        // The workspace comes before anything seen beneath it, homes included, else in the table's order: after homes.
-        let first = all.iter().position(|it| within(&it.at, at)).unwrap_or(all.len());
-        // Named itself, it is put by its list, with that list's access.
-        if all.get(first).is_none_or(|it| it.at != *at) {
-            all.insert(first, Entry { shown, at: at.clone(), access: Access::Write });
-        }
-    }
-    all
-}
-
-/// Whether the entry is best shown as the link it is on the host: what it leads to is shown with the same access, and
-/// nothing is to be put beneath it.
-fn stays_link(confinement: &Confinement, entries: &[Entry<'_>], entry: &Entry<'_>) -> bool {
-    let Some((_, leads_to)) = &entry.shown.link else { return false };
-    let own = [&confinement.proc, &confinement.dev, &confinement.tmp];
-    let made = confinement.created_files.iter().map(|it| &it.at);
-    entry.at == entry.shown.path
-        && entries.iter().any(|it| it.access == entry.access && it.shown.link.is_none() && within(leads_to, &it.at))
-        && !own.into_iter().chain(made).any(|it| within(it, &entry.at))
-        && !entries.iter().any(|it| it.at != entry.at && within(&it.at, &entry.at))
 }
 
 /// Joins the v1 groups, before anything it makes could be outside them.
@@ -257,35 +164,16 @@ fn build(confinement: &Confinement, facts: &Facts<'_>) -> Result<Vec<Op>, ZeroBy
         Op::PrivateMounts {},
         Op::Root {},
     ]);
-    let mut placed = Placed::default();
-    let (at, point) = placed.put(&confinement.proc, Ground::Own);
-    ops.push(Op::Proc { at: text("sandbox.proc", &at)?, point });
-    let (at, point) = placed.put(&confinement.dev, Ground::Own);
-    ops.push(Op::Dev { at: text("sandbox.dev", &at)?, point });
-    let (at, point) = placed.put(&confinement.tmp, Ground::Own);
-    ops.push(Op::Tmp { at: text("sandbox.tmp", &at)?, point });
-    let all = entries(confinement, facts);
-    for entry in &all {
-        if let (true, Some((words, leads_to))) = (stays_link(confinement, &all, entry), &entry.shown.link) {
-            match placed.ground(&placed.real(&entry.at)) {
-                Ground::Own => {
-                    ops.push(Op::Link { at: text("path", &entry.at)?, target: text("path", words)? });
-                    placed.links.push((entry.at.clone(), leads_to.clone()));
-                }
-                // Inside a host path it is there already.
-                Ground::ReadOnly | Ground::ReadWrite => {}
-            }
-            continue;
-        }
-        let ground = if entry.access == Access::Write { Ground::ReadWrite } else { Ground::ReadOnly };
-        let (at, point) = placed.put(&entry.at, ground);
+    for Put { what, at, point } in places(confinement, facts) {
         let at = text("path", &at)?;
-        ops.push(Op::Bind { source: entry.shown.source, at, access: entry.access, kind: entry.shown.kind, point });
-    }
-    for (index, file) in confinement.created_files.iter().enumerate() {
-        let (at, point) = placed.put(&file.at, Ground::Own);
-        let at = text(&format!("sandbox.created_files[{index}].at"), &at)?;
-        ops.push(Op::CreatedFile { at, text: file.text.clone().into_bytes(), point });
+        ops.push(match what {
+            What::Proc => Op::Proc { at, point },
+            What::Dev => Op::Dev { at, point },
+            What::Tmp => Op::Tmp { at, point },
+            What::Host(shown, access) => Op::Bind { source: shown.source, at, access, kind: shown.kind, point },
+            What::Link(words) => Op::Link { at, target: text("path", words)? },
+            What::Created(file) => Op::CreatedFile { at, text: file.text.clone().into_bytes(), point },
+        });
     }
     ops.extend([Op::Pivot {}, Op::RootReadOnly {}]);
     if facts.capabilities & OVER_NETWORK == 0 {
@@ -315,7 +203,7 @@ fn program(confinement: &Confinement, limits: &Limits, cwd: &str, facts: &Facts<
         ops.push(Op::Session {});
     }
     ops.extend(starting(text("process.cwd", cwd)?, 0o022, facts.launch.streams));
-    if confinement.network {
+    if confinement.network && facts.scopes {
         // Abstract sockets belong to the network, so a shared one shows the host's (decisions C-88).
         ops.push(Op::Scopes {});
     }
@@ -382,7 +270,7 @@ fn promise(confinement: &Confinement, limits: &Limits, cwd: &str, facts: &Facts<
         host_name: Some(text("run", &facts.host_name)?),
         limits: limits_of(limits),
         leads_session: confinement.isolate_terminal,
-        scoped: confinement.network,
+        scoped: confinement.network && facts.scopes,
         held: 0,
         filtered: true,
         watcher: Some(Watcher { ids: facts.launch.cell, ends_with_parent: confinement.ends_with_parent, reaps: false }),
@@ -392,37 +280,26 @@ fn promise(confinement: &Confinement, limits: &Limits, cwd: &str, facts: &Facts<
 
 fn mounts(confinement: &Confinement, facts: &Facts<'_>) -> Result<(Vec<Mount>, Vec<Link>), ZeroByte> {
     const NO_PRIVILEGES: Denies = Denies::SET_ID.and(Denies::DEVICES);
-    let (mut placed, mut mounts, mut links) = (Placed::default(), Vec::new(), Vec::new());
+    let (mut mounts, mut links) = (Vec::new(), Vec::new());
     let mut mount = |at: &str, denies, whole| {
         mounts.push(Mount { at: text("path", at)?, denies, whole });
         Ok(())
     };
     mount("/", NO_PRIVILEGES.and(Denies::WRITING), false)?;
-    let put = |placed: &mut Placed, at: &str, ground| placed.put(at, ground).0;
-    mount(&put(&mut placed, &confinement.proc, Ground::Own), NO_PRIVILEGES.and(Denies::EXECUTING), false)?;
-    let dev = put(&mut placed, &confinement.dev, Ground::Own);
-    // Device nodes are what it is for; it is ours whole, and nothing is executed from it.
-    mount(&dev, Denies::SET_ID.and(Denies::EXECUTING), false)?;
-    mount(&format!("{dev}/pts"), Denies::SET_ID.and(Denies::EXECUTING), false)?;
-    mount(&put(&mut placed, &confinement.tmp, Ground::Own), NO_PRIVILEGES, false)?;
-    let all = entries(confinement, facts);
-    for entry in &all {
-        if let (true, Some((words, leads_to))) = (stays_link(confinement, &all, entry), &entry.shown.link) {
-            if matches!(placed.ground(&placed.real(&entry.at)), Ground::Own) {
-                links.push(Link { at: text("path", &entry.at)?, target: text("path", words)? });
-                placed.links.push((entry.at.clone(), leads_to.clone()));
+    for Put { what, at, .. } in places(confinement, facts) {
+        match what {
+            What::Proc => mount(&at, NO_PRIVILEGES.and(Denies::EXECUTING), false)?,
+            What::Dev => {
+                // Device nodes are what it is for; it is ours whole, and nothing is executed from it.
+                mount(&at, Denies::SET_ID.and(Denies::EXECUTING), false)?;
+                mount(&format!("{at}/pts"), Denies::SET_ID.and(Denies::EXECUTING), false)?;
             }
-            continue;
+            What::Tmp | What::Created(_) => mount(&at, NO_PRIVILEGES, false)?,
+            What::Host(_, Access::Read) => mount(&at, NO_PRIVILEGES.and(Denies::WRITING), true)?,
+            What::Host(_, Access::Write) => mount(&at, NO_PRIVILEGES, true)?,
+            What::Host(_, Access::Device) => mount(&at, Denies::SET_ID.and(Denies::EXECUTING), true)?,
+            What::Link(words) => links.push(Link { at: text("path", &at)?, target: text("path", words)? }),
         }
-        let (denies, ground) = match entry.access {
-            Access::Read => (NO_PRIVILEGES.and(Denies::WRITING), Ground::ReadOnly),
-            Access::Write => (NO_PRIVILEGES, Ground::ReadWrite),
-            Access::Device => (Denies::SET_ID.and(Denies::EXECUTING), Ground::ReadOnly),
-        };
-        mount(&put(&mut placed, &entry.at, ground), denies, true)?;
-    }
-    for file in &confinement.created_files {
-        mount(&put(&mut placed, &file.at, Ground::Own), NO_PRIVILEGES, false)?;
     }
     Ok((mounts, links))
 }
@@ -596,3 +473,7 @@ pub fn becoming(run: &Program<'_>, facts: &Becoming<'_>) -> Result<Recipe, ZeroB
 #[cfg(test)]
 #[path = "recipe_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "recipe_properties.rs"]
+mod properties;

@@ -53,6 +53,7 @@ fn facts() -> Facts<'static> {
         devices: Vec::new(),
         homes: Vec::new(),
         filter: &[0; 16],
+        scopes: true,
         namespaces: &[],
     }
 }

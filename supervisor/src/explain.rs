@@ -5,8 +5,8 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
-use sandbox::op::{Op, Recipe};
-use sandbox::promise::{Denies, Mount, NamespaceKind, Promise};
+use sandbox::op::{Access, Op, Recipe};
+use sandbox::promise::{Mount, NamespaceKind, Promise};
 use sandbox::seccomp;
 use sandbox::spec::Limits;
 use serde_json::json;
@@ -86,27 +86,31 @@ fn calls() -> (Vec<String>, Vec<String>) {
     (always, some)
 }
 
-/// What a mount shows, in words.
-fn seen(mount: &Mount, promise: &Promise) -> String {
-    let own = |words: &str| words.to_owned();
-    if !mount.whole {
-        // In the order in which they are promised.
-        let place = promise.mounts.iter().position(|it| it == mount);
-        return match place {
-            Some(0) => own("an empty root"),
-            Some(1) => own("its own processes (proc)"),
-            Some(2) => own("null zero full random urandom tty, shm; nothing else of the host's devices"),
-            Some(3) => own("terminals of its own"),
-            Some(4) => own("empty, in memory"),
-            _ => own("a file made for it"),
-        };
+/// What a step mounts, in words: one for each mount.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a mount no step has words for is told as such, and fails the tests"
+)]
+fn mounted(step: &Op) -> &'static [&'static str] {
+    match step {
+        Op::Root {} => &["an empty root"],
+        Op::Proc { .. } => &["its own processes (proc)"],
+        Op::Dev { .. } => {
+            &["null zero full random urandom tty, shm; nothing else of the host's devices", "terminals of its own"]
+        }
+        Op::Tmp { .. } => &["empty, in memory"],
+        Op::Bind { access: Access::Read, .. } => &["the host's, read-only"],
+        Op::Bind { access: Access::Write, .. } => &["the host's, read-write"],
+        Op::Bind { access: Access::Device, .. } => &["a device of the host's, opened and not executed"],
+        Op::CreatedFile { .. } => &["a file made for it"],
+        _ => &[],
     }
-    let writing = if mount.denies.covers(Denies::WRITING) { "the host's, read-only" } else { "the host's, read-write" };
-    if mount.denies.covers(Denies::DEVICES) {
-        own(writing)
-    } else {
-        own("a device of the host's, opened and not executed")
-    }
+}
+
+/// What each mount of the promise shows, in words, by the step that makes it: both are in the same order.
+fn seen(recipe: &Recipe) -> Vec<(&Mount, &'static str)> {
+    let mut words = recipe.build.iter().flat_map(mounted).copied();
+    recipe.promise.mounts.iter().map(|it| (it, words.next().unwrap_or("what no step makes"))).collect()
 }
 
 fn limit_words(limits: &Limits) -> Vec<(&'static str, String)> {
@@ -127,7 +131,8 @@ fn lacks(host: &Host) -> Vec<(&'static str, String)> {
         all.push(("user namespaces", "every run with a sandbox is refused".to_owned()));
     }
     if host.landlock_abi < LANDLOCK_SCOPES {
-        let why = format!("its ABI is {} and not {LANDLOCK_SCOPES}: network true is refused", host.landlock_abi);
+        let then = if host.shared_abstract_sockets { "shows its abstract sockets" } else { "is refused" };
+        let why = format!("its ABI is {} and not {LANDLOCK_SCOPES}: network true {then}", host.landlock_abi);
         all.push(("Landlock scopes", why));
     }
     match &host.cgroups {
@@ -143,10 +148,9 @@ fn lacks(host: &Host) -> Vec<(&'static str, String)> {
 fn as_json(recipe: &Recipe, limits: &Limits, host: &Host) -> serde_json::Value {
     let promise = &recipe.promise;
     let text = |it: &std::ffi::CString| it.to_string_lossy().into_owned();
-    let mounts: Vec<_> = promise
-        .mounts
-        .iter()
-        .map(|it| json!({"at": text(&it.at), "shows": seen(it, promise), "flags": it.denies.to_string()}))
+    let mounts: Vec<_> = seen(recipe)
+        .into_iter()
+        .map(|(it, shows)| json!({"at": text(&it.at), "shows": shows, "flags": it.denies.to_string()}))
         .collect();
     let links: Vec<_> =
         promise.links.iter().map(|it| json!({"at": text(&it.at), "target": text(&it.target)})).collect();
@@ -158,7 +162,7 @@ fn as_json(recipe: &Recipe, limits: &Limits, host: &Host) -> serde_json::Value {
         "uid": promise.ids[0], "gid": promise.ids[1],
         "host_uid": promise.maps.map(|it| it.uid[1]), "host_gid": promise.maps.map(|it| it.gid[1]),
         "capabilities": capability_names(promise),
-        "network": !own(NamespaceKind::Net),
+        "network": !own(NamespaceKind::Net), "abstract_sockets_closed": own(NamespaceKind::Net) || promise.scoped,
         "namespaces": promise.namespaces.iter().map(|it| it.kind.word()).collect::<Vec<_>>(),
         "mounts": mounts, "links": links, "cwd": text(&promise.directory),
         "host_name": promise.host_name.as_ref().map(text),
@@ -218,9 +222,11 @@ fn as_text(recipe: &Recipe, limits: &Limits, host: &Host) -> String {
         put(to, format_args!("The host's name is {} to it.\n", name.to_string_lossy()));
     }
     let network = if promise.namespaces.iter().any(|it| it.kind == NamespaceKind::Net) {
-        "lo alone, of its own".to_owned()
+        "lo alone, of its own"
+    } else if promise.scoped {
+        "the host's, with every service that listens there; abstract sockets outside are closed by Landlock"
     } else {
-        "the host's, with every service that listens there; abstract sockets outside are closed by Landlock".to_owned()
+        "the host's, with every service that listens there, abstract sockets too: its owner has it so"
     };
     put(to, format_args!("Network: {network}.\n"));
     let kinds: Vec<&str> = promise.namespaces.iter().map(|it| it.kind.word()).collect();
@@ -233,8 +239,8 @@ fn as_text(recipe: &Recipe, limits: &Limits, host: &Host) -> String {
         .map(|it| it.at.to_string_lossy())
         .chain(promise.links.iter().map(|it| it.at.to_string_lossy()));
     let width = places.map(|it| it.chars().count()).max().unwrap_or(0);
-    for mount in &promise.mounts {
-        let (at, shows) = (mount.at.to_string_lossy(), seen(mount, promise));
+    for (mount, shows) in seen(recipe) {
+        let at = mount.at.to_string_lossy();
         put(to, format_args!("  {at:width$}  {shows} ({})\n", mount.denies));
     }
     for link in &promise.links {

@@ -18,6 +18,9 @@ pub(crate) const LANDLOCK_SCOPES: u32 = 6;
 /// In `ROOT`, where its owner lets runs make sandboxes of their own; looked at once, at start.
 const NESTED: &str = "settings/nested_user_namespaces";
 
+/// In `ROOT`, where its owner has runs share the host's abstract sockets rather than be refused.
+const SHARED_SOCKETS: &str = "settings/shared_abstract_sockets";
+
 /// The host, as policy and launches need it.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -41,6 +44,9 @@ pub(crate) struct Host {
     pub(crate) node_cgroups: Option<Cgroups>,
     /// The highest Landlock ABI, 0 for none.
     pub(crate) landlock_abi: u32,
+    /// Whether its owner lets runs with a network meet the host's abstract sockets where the kernel cannot keep them away
+    /// (decisions C-88): looked at once, at start.
+    pub(crate) shared_abstract_sockets: bool,
     /// The namespaces this process is in, which no run's process is to be in.
     pub(crate) namespaces: Vec<Namespace>,
     /// Whether user namespaces can be made.
@@ -79,6 +85,7 @@ impl Host {
             cgroups: Cgroups::find(&cgroup_name(root)),
             node_cgroups: Cgroups::find(&node_cgroup_name(root)),
             landlock_abi: sandbox::sys::landlock_abi(),
+            shared_abstract_sockets: root.join(SHARED_SOCKETS).exists(),
             namespaces: namespaces()?,
             user_namespaces: user_namespaces(),
             filter: if root.join(NESTED).exists() { seccomp::nested_filter() } else { seccomp::filter() },

@@ -20,7 +20,7 @@ use supervisor::wire::accounts::Account;
 use supervisor::wire::plan::{LaunchPlan, Process};
 
 use crate::cgroup::RunCgroup;
-pub(crate) use crate::host::Host;
+pub(crate) use crate::host::{Host, LANDLOCK_SCOPES};
 use crate::policy::{self, CheckedPlan, Opened, plain};
 use crate::sys::{self, Clone3};
 
@@ -204,6 +204,7 @@ pub(crate) fn prepare<'a>(
                 devices: given.trees(&checked.devices)?,
                 homes: given.trees(&checked.homes)?,
                 filter: &host.filter,
+                scopes: host.landlock_abi >= LANDLOCK_SCOPES,
                 namespaces: &host.namespaces,
             };
             facts.launch.fds = given.numbers();

@@ -5,3 +5,7 @@
 pub mod effects;
 pub mod points;
 pub mod wire;
+
+#[cfg(test)]
+#[path = "../../tests/support/random.rs"]
+mod random;

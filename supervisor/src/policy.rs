@@ -166,7 +166,7 @@ fn provided(confinement: &Confinement, host: &Host) -> Result<(), Refusal> {
     if !host.user_namespaces {
         return lacks("sandbox", "this host makes no user namespaces (user.max_user_namespaces is 0)");
     }
-    if confinement.network && host.landlock_abi < LANDLOCK_SCOPES {
+    if confinement.network && host.landlock_abi < LANDLOCK_SCOPES && !host.shared_abstract_sockets {
         let why = "this kernel's Landlock cannot keep the host's abstract sockets from a run that shares its network";
         return lacks("sandbox.network", why);
     }

@@ -11,7 +11,7 @@ use supervisor::points;
 use crate::care::Care;
 use crate::deadlines::{BootTime, Deadlines};
 use crate::floor;
-use crate::launch::Host;
+use crate::launch::{Host, LANDLOCK_SCOPES};
 use crate::log;
 use crate::names::{Due, Name};
 use crate::node_process::NodeProcess;
@@ -62,6 +62,12 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
             "user namespaces are off, and every run in a sandbox has one of its own: each is refused until \
              sysctl -w user.max_user_namespaces=10000 (and kernel.unprivileged_userns_clone=1 where there is one) \
              and a restart"
+        ));
+    }
+    if host.shared_abstract_sockets && host.landlock_abi < LANDLOCK_SCOPES {
+        log::say(format_args!(
+            "settings/shared_abstract_sockets: runs with network true are not refused, though this kernel's Landlock cannot \
+             keep the host's abstract sockets from them; remove the file and restart to have them refused"
         ));
     }
     if host.landlock_abi == 0 {

@@ -1,9 +1,11 @@
 //! Plans: what the protocol process asks the supervisor to prepare and to launch. All claims, checked by policy.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use sandbox::spec::{Confinement, Limits};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Largest plan, in bytes of JSON, carried in a sealed memfd (decisions C-113).
 pub const PLAN_BYTES_MAX: u64 = 2 << 20;
@@ -36,6 +38,7 @@ pub struct Process {
     /// The program, then its arguments; a program without `/` is found on `env`'s `PATH`.
     pub command: Vec<String>,
     /// The whole environment.
+    #[serde(deserialize_with = "each_once")]
     pub env: BTreeMap<String, String>,
     /// Where it starts, as the process sees it.
     pub cwd: String,
@@ -43,6 +46,29 @@ pub struct Process {
     pub keep_stderr_bytes: u64,
     /// How many bytes of the end of STDOUT are kept.
     pub keep_stdout_bytes: u64,
+}
+
+/// Reads a map in which no key is said twice: who checks and who acts would each believe another value.
+fn each_once<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct EachOnce;
+    impl<'de> Visitor<'de> for EachOnce {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of texts")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut all = BTreeMap::new();
+            while let Some((key, value)) = map.next_entry::<String, String>()? {
+                if let Some(_first) = all.insert(key, value) {
+                    return Err(A::Error::custom("a key is said twice"));
+                }
+            }
+            Ok(all)
+        }
+    }
+    from.deserialize_map(EachOnce)
 }
 
 /// A workspace step, carried out as the runs' account (protocol 2.7).

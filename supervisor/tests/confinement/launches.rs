@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libtest_mimic::Failed;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -24,6 +24,12 @@ use crate::run::{ACCOUNT, Folder, lives, same, unique, wait_until};
 
 pub(crate) const TESTS: &[Test] = &[
     ("launches::v2_2_8_18_workspace_at_shows_the_workspace_there", workspace_at),
+    (
+        "launches::c_17_own_folders_are_seen_in_the_workspace_and_a_host_path_is_not_taken_for_it",
+        seen_beneath_the_workspace,
+    ),
+    ("launches::v2_2_8_02_later_keys_are_seen_over_earlier_ones", later_over_earlier),
+    ("launches::c_88_without_scopes_a_shared_network_is_refused_unless_the_owner_has_it_so", shared_abstract_sockets),
     ("launches::v2_2_8_17_homes_are_seen_in_the_workspace_by_base_name", homes),
     ("launches::c_46_homes_of_one_base_name_or_without_a_workspace_are_refused", homes_refused),
     ("launches::c_90_a_workspace_path_goes_through_no_link", links_in_the_workspace),
@@ -70,6 +76,23 @@ impl Rooted {
             limits: Limits::default(),
             process: process(script),
         }
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.0.clone()
+    }
+
+    pub(crate) fn workspace(&self) -> PathBuf {
+        PathBuf::from(&self.workspace)
+    }
+
+    /// A plan with this path in one of its lists.
+    pub(crate) fn shows(&self, list: &str, path: &str) -> LaunchPlan {
+        with(self.plan("true"), |it| match list {
+            "read_only" => it.read_only.push(path.to_owned()),
+            "read_write" => it.read_write.push(path.to_owned()),
+            _ => it.homes.push(path.to_owned()),
+        })
     }
 
     fn launch(&self, plan: &LaunchPlan) -> Result<(Launching, OwnedFd), Failed> {
@@ -189,7 +212,7 @@ pub(crate) fn to_the_end(cell: Launching, output: OwnedFd) -> Result<(String, Op
 }
 
 fn exits(got: &(String, Option<Said>), text: &str) -> Result<(), Failed> {
-    same("what it printed", got.0.as_str(), text)?;
+    same(&format!("what it printed, and then {:?}", got.1), got.0.as_str(), text)?;
     let ended = matches!(got.1, Some(Said::Ended { how: Ended::Code(0), .. }));
     if ended { Ok(()) } else { Err(format!("{got:?}").into()) }
 }
@@ -386,4 +409,79 @@ fn becomes_nothing() -> Result<(), Failed> {
     waitid(WaitId::PidFd(cell.pidfd.as_fd()), WaitIdOptions::EXITED)?;
     wait_until("it is gone", || !lives(&word))?;
     same("what it printed", text.as_str(), "")
+}
+
+/// V2-2.8-02, C-17: own folders beneath `workspace_at` are seen over it, and a host path of that name is not taken for it.
+fn seen_beneath_the_workspace() -> Result<(), Failed> {
+    let root = Rooted::new()?;
+    let outside = Folder::new()?;
+    let at = outside.folder("at", ACCOUNT)?;
+    fs::write(format!("{at}/hosts"), "")?;
+    fs::write(format!("{}/own", root.workspace), "")?;
+    let script = format!("ls -A {at}; echo x > {at}/tmp/x; cat {at}/proc/1/comm | tr -d '\\0'; readlink {at}/dev/fd");
+    let plan = |tmp: &str, proc: &str, dev: &str| {
+        with(root.plan(&script), |it| {
+            it.workspace_at = Some(at.clone());
+            it.read_only.push(at.clone());
+            it.read_write.push(outside.text());
+            [it.tmp, it.proc, it.dev] = [tmp, proc, dev].map(|own| format!("{at}/{own}"));
+        })
+    };
+    let expected = format!("dev\nown\nproc\ntmp\nocx-cell\n{at}/proc/self/fd\n");
+    exits(&root.prints(&plan("tmp", "proc", "dev"))?, &expected)?;
+    same("written in the workspace", fs::read_dir(format!("{}/tmp", root.workspace))?.count(), 0)?;
+    same("whose the mount point is", fs::metadata(format!("{}/tmp", root.workspace))?.uid(), ACCOUNT)?;
+    same("made beside the host's", fs::read_dir(&at)?.count(), 1)?;
+    // A link an earlier run left where one goes.
+    fs::remove_dir(format!("{}/tmp", root.workspace))?;
+    symlink(&at, format!("{}/tmp", root.workspace))?;
+    let (_, said) = root.prints(&plan("tmp", "proc", "dev"))?;
+    let failed = matches!(&said, Some(Said::Failed(it)) if it.code == 125 && it.errno == libc::ELOOP);
+    same(&format!("{said:?}"), failed, true)
+}
+
+/// V2-2.8-02: later keys over earlier ones.
+fn later_over_earlier() -> Result<(), Failed> {
+    let root = Rooted::new()?;
+    let host = Folder::new()?;
+    let (shown, home) = (host.folder("shown", ACCOUNT)?, host.folder("home", ACCOUNT)?);
+    fs::write(format!("{shown}/file"), "")?;
+    let script = format!(
+        "ls -A {shown}; touch {shown}/x 2>&1 | grep -o Read-only; touch {0}/x 2>&1 | grep -o Read-only; touch {0}/home/kept",
+        root.workspace
+    );
+    let plan = with(root.plan(&script), |it| {
+        // Hides the empty folder.
+        it.tmp.clone_from(&shown);
+        it.read_only.extend([shown.clone(), root.workspace.clone()]);
+        it.homes.push(home.clone());
+    });
+    // In what is read-only nothing is made: the place has to be there.
+    let (_, said) = root.prints(&plan)?;
+    same(&format!("{said:?}"), matches!(&said, Some(Said::Failed(it)) if it.errno == libc::ENOENT), true)?;
+    root.folder.folder("workspaces/one/home", ACCOUNT)?;
+    exits(&root.prints(&plan)?, "file\nRead-only\nRead-only\n")?;
+    same("the home is written", Path::new(&home).join("kept").exists(), true)
+}
+
+/// C-88: refused by name where the kernel cannot keep the host's abstract sockets away, unless the owner has it so.
+fn shared_abstract_sockets() -> Result<(), Failed> {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let mut root = Rooted::new()?;
+    let name = unique();
+    let _listens = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+    let script = format!(
+        "perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0) or die; \
+         print connect(S, pack(\"Sa*\", AF_UNIX, \"\\x00{name}\")) ? \"reached\" : \"kept away\"'"
+    );
+    let plan = with(root.plan(&script), |it| it.network = true);
+    if root.host.landlock_abi >= crate::host::LANDLOCK_SCOPES {
+        exits(&root.prints(&plan)?, "kept away")?;
+    }
+    root.host.landlock_abi = crate::host::LANDLOCK_SCOPES - 1;
+    let (row, why) = root.refused(&plan)?;
+    same(&why, (row, why.starts_with("sandbox.network: ")), (6, true))?;
+    root.host.shared_abstract_sockets = true;
+    exits(&root.prints(&plan)?, "reached")
 }

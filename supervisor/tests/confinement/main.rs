@@ -24,11 +24,15 @@ mod policy;
 #[path = "../../src/sys.rs"]
 mod sys;
 
+#[path = "../../../tests/support/random.rs"]
+mod random;
+
 mod ending;
 mod explain;
 mod launches;
 mod limits;
 mod process;
+mod properties;
 mod refusals;
 mod run;
 mod seen;
@@ -61,6 +65,7 @@ fn main() {
         launches::TESTS,
         verify::TESTS,
         explain::TESTS,
+        properties::TESTS,
     ];
     let trials =
         all.into_iter().flatten().map(|(name, test)| Trial::test(*name, test).with_ignored_flag(lacks.is_some()));
