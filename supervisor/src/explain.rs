@@ -113,6 +113,16 @@ fn seen(recipe: &Recipe) -> Vec<(&Mount, &'static str)> {
     recipe.promise.mounts.iter().map(|it| (it, words.next().unwrap_or("what no step makes"))).collect()
 }
 
+fn ends_with_parent(promise: &Promise) -> bool {
+    promise.watcher.is_some_and(|it| it.ends_with_parent)
+}
+
+/// The names of its environment's variables: their values may be nobody else's to read.
+fn variables(recipe: &Recipe) -> Vec<String> {
+    let name = |it: &std::ffi::CString| it.to_string_lossy().split('=').next().unwrap_or_default().to_owned();
+    recipe.exec.env.iter().map(name).collect()
+}
+
 fn limit_words(limits: &Limits) -> Vec<(&'static str, String)> {
     let all = [
         ("wall", limits.wall_s, "seconds from the launch"),
@@ -165,6 +175,8 @@ fn as_json(recipe: &Recipe, limits: &Limits, host: &Host) -> serde_json::Value {
         "network": !own(NamespaceKind::Net), "abstract_sockets_closed": own(NamespaceKind::Net) || promise.scoped,
         "namespaces": promise.namespaces.iter().map(|it| it.kind.word()).collect::<Vec<_>>(),
         "mounts": mounts, "links": links, "cwd": text(&promise.directory),
+        "session_of_its_own": promise.leads_session, "ends_with_parent": ends_with_parent(promise),
+        "environment": variables(recipe), "command": recipe.exec.argv.iter().map(text).collect::<Vec<_>>(),
         "host_name": promise.host_name.as_ref().map(text),
         "limits": limit_words(limits).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
         "calls_refused": always, "calls_refused_with_some_arguments": some,
@@ -216,8 +228,18 @@ fn as_text(recipe: &Recipe, limits: &Limits, host: &Host) -> String {
             format_args!("Over what is its own, it has {all}; over the host none. Nothing it runs can gain more.\n"),
         );
     }
-    let session = if promise.leads_session { "It leads a session of its own: no terminal outside is its." } else { "" };
+    let session = if promise.leads_session {
+        "It leads a session of its own: no terminal outside is its."
+    } else {
+        "It leads no session of its own, and is in one of its sandbox: no terminal outside is its."
+    };
     put(to, format_args!("It starts in {}. {session}\n", promise.directory.to_string_lossy()));
+    let goes_on = "It goes on when its supervisor ends, until the next one ends it.";
+    let ends = if ends_with_parent(promise) { "It ends when its supervisor ends." } else { goes_on };
+    put(to, format_args!("{ends}\n"));
+    let variables = variables(recipe);
+    let variables = if variables.is_empty() { "none".to_owned() } else { variables.join(", ") };
+    put(to, format_args!("Its environment variables: {variables}.\n"));
     if let Some(name) = &promise.host_name {
         put(to, format_args!("The host's name is {} to it.\n", name.to_string_lossy()));
     }
@@ -288,4 +310,29 @@ fn as_text(recipe: &Recipe, limits: &Limits, host: &Host) -> String {
         put(to, format_args!("  {what}: {why}\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+    use std::path::Path;
+
+    use supervisor::wire::accounts::derive;
+
+    use super::*;
+
+    #[test]
+    fn what_a_host_cannot_give_is_said_with_what_that_means() {
+        let root = Path::new("/var/lib/ocx-none-such");
+        let mut host = Host::look(root, derive(root), root, root).unwrap();
+        let names = |host: &Host| lacks(host).iter().map(|it| it.0).collect::<Vec<_>>();
+        (host.user_namespaces, host.landlock_abi, host.cgroups) = (true, LANDLOCK_SCOPES, None);
+        assert_eq!(names(&host), ["cgroups"]);
+        (host.user_namespaces, host.landlock_abi) = (false, LANDLOCK_SCOPES - 1);
+        assert_eq!(names(&host), ["user namespaces", "Landlock scopes", "cgroups"]);
+        let network = |host: &Host| lacks(host)[1].1.clone();
+        assert!(network(&host).ends_with("network true is refused"), "{}", network(&host));
+        host.shared_abstract_sockets = true;
+        assert!(network(&host).ends_with("network true shows its abstract sockets"), "{}", network(&host));
+    }
 }

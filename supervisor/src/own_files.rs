@@ -17,8 +17,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, readlinkat, sta
 /// Largest mount table read: a few thousand mounts.
 const TABLE_BYTES_MAX: u64 = 8 << 20;
 
-/// File systems that are the kernel's own controls, or the host's terminals: never shown, whatever the access.
-const KERNELS: [&str; 16] = [
+/// File systems that are the kernel's own controls, or the host's terminals or queues: never shown, whatever the access.
+const KERNELS: [&str; 17] = [
     "proc",
     "sysfs",
     "cgroup",
@@ -35,6 +35,8 @@ const KERNELS: [&str; 16] = [
     "selinuxfs",
     "nsfs",
     "fusectl",
+    // The host's message queues, which no run sees (2.8).
+    "mqueue",
 ];
 
 /// Where something lies: a file system, and the path in it.

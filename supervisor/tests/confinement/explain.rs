@@ -9,6 +9,7 @@ use crate::run::{Folder, Run, same};
 
 pub(crate) const TESTS: &[Test] = &[
     ("explain::it_says_what_is_seen_and_how_and_starts_nothing", says),
+    ("explain::each_key_that_changes_is_said", each_key),
     ("explain::a_refused_file_is_refused_as_once_would", refused),
     ("explain::its_json_and_its_words_are_of_one_launch", as_json),
 ];
@@ -70,6 +71,57 @@ fn as_json() -> Result<(), Failed> {
         let (at, flags) = (mount["at"].as_str().unwrap_or_default(), mount["flags"].as_str().unwrap_or_default());
         let is = |line: &str| line.trim_start().starts_with(at) && line.ends_with(&format!("({flags})"));
         same(at, text.lines().any(is), true)?;
+    }
+    Ok(())
+}
+
+/// One key changed, the words that are then said and are not otherwise, and where in the JSON it is.
+fn each_key() -> Result<(), Failed> {
+    let folder = Folder::new()?;
+    let path = folder.text();
+    let plain = Run::sh("true").with("/sandbox/read_only", json!(["/usr"]));
+    let (text, json) = (plain.explained(&[])?.exits(0)?.out, plain.explained(&["--json"])?.exits(0)?.out);
+    let json: serde_json::Value = serde_json::from_str(&json)?;
+    let keys = [
+        ("/sandbox/uid", json!(77), "as user 77, group 1000", "/uid"),
+        ("/sandbox/gid", json!(77), "as user 1000, group 77", "/gid"),
+        ("/sandbox/linux_capabilities", json!(["CAP_KILL"]), "it has CAP_KILL; over the host none", "/capabilities/0"),
+        ("/sandbox/network", json!(true), "Network: the host's, with every service that listens", "/network"),
+        ("/sandbox/isolate_terminal", json!(false), "It leads no session of its own", "/session_of_its_own"),
+        ("/sandbox/ends_with_parent", json!(false), "It goes on when its supervisor ends", "/ends_with_parent"),
+        ("/sandbox/proc", json!("/p"), "\n  /p ", "/mounts/1/at"),
+        ("/sandbox/dev", json!("/d"), "  /d/pts  terminals of its own (rw,nosuid,noexec)", "/mounts/3/at"),
+        ("/sandbox/tmp", json!("/t"), "\n  /t ", "/mounts/4/at"),
+        ("/sandbox/read_write", json!([path]), "the host's, read-write (rw,nosuid,nodev)", "/mounts/6/shows"),
+        ("/sandbox/read_only", json!([path, "/usr"]), &format!("{path}  the host's, read-only (ro,"), "/mounts/5/at"),
+        (
+            "/sandbox/devices",
+            json!(["/dev/full"]),
+            "/dev/full  a device of the host's, opened and not executed (rw,nosuid,noexec)",
+            "/mounts/6/at",
+        ),
+        (
+            "/sandbox/created_files",
+            json!([{"at": "/made", "text": ""}]),
+            "a file made for it (rw,nosuid,nodev)",
+            "/mounts/6/at",
+        ),
+        ("/limits/wall", json!("9m"), "wall       540 seconds from the launch", "/limits/wall"),
+        ("/limits/cpu", json!(9), "cpu        9 processor seconds of each process", "/limits/cpu"),
+        ("/limits/processes", json!(9), "processes  9 processes and threads", "/limits/processes"),
+        ("/limits/file_size", json!("9K"), "file_size  9216 bytes of each file", "/limits/file_size"),
+        ("/process/cwd", json!("/usr"), "It starts in /usr.", "/cwd"),
+        ("/process/env", json!({"HOME": "not-to-be-said"}), "Its environment variables: HOME.", "/environment/0"),
+        ("/process/command", json!(["/bin/ls"]), "Then /bin/ls is executed.", "/command/0"),
+    ];
+    for (key, value, words, at) in keys {
+        let changed = plain.clone().with(key, value);
+        let said = changed.explained(&[])?.exits(0)?.out;
+        let as_json: serde_json::Value = serde_json::from_str(&changed.explained(&["--json"])?.exits(0)?.out)?;
+        same(&format!("{key}: {words:?} is said of it, in\n{said}"), said.contains(words), true)?;
+        same(&format!("{key}: {words:?} is said without it"), text.contains(words), false)?;
+        same(&format!("{key}: {at} is as without it"), as_json.pointer(at) == json.pointer(at), false)?;
+        same("a value is said", said.contains("not-to-be-said"), false)?;
     }
     Ok(())
 }

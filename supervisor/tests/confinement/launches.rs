@@ -293,7 +293,10 @@ fn exceptions() -> Result<(), Failed> {
     let path = |name: &str| root.folder.0.join(name).display().to_string();
     let reads = |name: &str| with(root.plan("true"), |it| it.read_only.push(path(name)));
     let writes = |name: &str| with(root.plan("true"), |it| it.read_write.push(path(name)));
-    for plan in [reads("workspaces/one"), writes("workspaces/one"), reads("releases/r1"), writes("releases/staged")] {
+    let home = with(root.plan("true"), |it| it.homes = vec![root.workspace.clone()]);
+    let mut plans = vec![reads("workspaces/one"), writes("workspaces/one"), home];
+    plans.extend([reads("releases/r1"), writes("releases/staged")]);
+    for plan in plans {
         exits(&root.prints(&plan)?, "")?;
     }
     for plan in [

@@ -6,16 +6,21 @@ use libtest_mimic::Failed;
 use serde_json::json;
 
 use crate::Test;
-use crate::run::{Folder, Run, same};
+use crate::run::{Folder, Run, same, wait_until};
 
 pub(crate) const TESTS: &[Test] = &[
     ("limits::v2_2_9_03_wall_ends_the_process_and_its_children", wall),
     ("limits::v2_2_9_03_a_process_that_ignores_term_is_killed", stubborn),
     ("limits::v2_2_9_04_cpu", cpu),
     ("limits::v2_2_9_04_a_caught_sigxcpu_is_ended_by_the_hard_limit", cpu_caught),
+    ("limits::v2_2_9_04_cpu_is_each_process_own", cpu_each),
+    ("limits::c_35_a_program_that_catches_sigxcpu_and_exits_has_exited", cpu_caught_and_exited),
     ("limits::v2_2_9_05_processes", processes),
+    ("limits::v2_2_9_05_another_runs_processes_are_not_counted", processes_apart),
     ("limits::v2_2_9_06_file_size", file_size),
+    ("limits::c_35_a_write_past_file_size_that_only_fails_is_the_programs_affair", file_size_ignored),
     ("limits::v2_2_9_07_memory", memory),
+    ("limits::c_33_memory_is_told_though_a_child_was_killed_and_the_program_exited", memory_of_a_child),
     ("limits::c_87_tmp_and_shm_hold_a_gibibyte_and_no_more", tmp_size),
 ];
 
@@ -90,5 +95,63 @@ fn memory() -> Result<(), Failed> {
 fn tmp_size() -> Result<(), Failed> {
     // Told by the file system itself: filling them would take the host's memory.
     Run::sh("stat -fc '%b %S' /tmp /dev/shm").run()?.exits(0)?.prints("262144 4096\n262144 4096\n")?;
+    Ok(())
+}
+
+/// So much time of its own, and so much in each of three children.
+fn cpu_each() -> Result<(), Failed> {
+    let spin = |seconds| format!("perl -e 'while ((times)[0] < {seconds}) {{ }}'");
+    let each = Run::sh(&[spin(0.6), spin(0.6), spin(0.6), "echo each".to_owned()].join("; "));
+    each.with("/limits/cpu", json!(1)).run()?.exits(0)?.prints("each\n")?;
+    // The control: as much in one.
+    Run::sh(&format!("exec {}", spin(1.8))).with("/limits/cpu", json!(1)).run()?.exits(152)?.says("limits.cpu")?;
+    Ok(())
+}
+
+fn cpu_caught_and_exited() -> Result<(), Failed> {
+    let came = Run::sh("trap 'exit 7' XCPU; while :; do :; done").with("/limits/cpu", json!(1)).run()?.exits(7)?;
+    same("a limit is told", came.err.contains("ended by"), false)
+}
+
+fn file_size_ignored() -> Result<(), Failed> {
+    let folder = Folder::new()?;
+    let path = folder.text();
+    let script = format!("trap '' XFSZ; head -c 2000 /dev/zero > {path}/x || exit 7");
+    let came = Run::sh(&script).writing(&[&path]).with("/limits/file_size", json!("1K")).run()?.exits(7)?;
+    same("a limit is told", came.err.contains("ended by"), false)?;
+    same("so much was written", std::fs::metadata(folder.0.join("x"))?.len(), 1024)
+}
+
+/// Two runs of one account, each with as many processes as it may have, at once.
+fn processes_apart() -> Result<(), Failed> {
+    let folder = Folder::new()?;
+    let path = folder.text();
+    let full = |name: &str, most: u32| {
+        let script = format!(
+            "for i in 1 2 3; do sleep 300 & done; sleep 0.1; touch {path}/{name}; \
+             while ! test -e {path}/end; do sleep 0.1; done; kill $(jobs -p)"
+        );
+        Run::sh(&script).writing(&[&path]).with("/limits/processes", json!(most)).with("/limits/wall", json!("5m"))
+    };
+    let (one, two) = (full("one", 5).start()?, full("two", 5).start()?);
+    let both = || folder.0.join("one").exists() && folder.0.join("two").exists();
+    let came = wait_until("both have all they may", both);
+    std::fs::write(folder.0.join("end"), "")?;
+    let (one, two) = (one.end()?, two.end()?);
+    came.map_err(|why| format!("{why:?}: {one:?}, {two:?}"))?;
+    same("a fork failed", one.err.contains("fork") || two.err.contains("fork"), false)?;
+    // The control: that is as many as five lets there be.
+    let fewer = full("three", 4).run()?;
+    same("the shell could not fork", fewer.err.contains("fork"), true)
+}
+
+fn memory_of_a_child() -> Result<(), Failed> {
+    let take = Run::sh("head -c 200000000 /dev/zero | tail > /dev/null; exit 0").with("/limits/memory", json!("32M"));
+    let came = take.run()?;
+    if came.err.contains("no memory controller") {
+        came.exits(125)?.says("refused (6): limits.memory")?;
+        return Ok(());
+    }
+    came.says("limits.memory (33554432 bytes)")?;
     Ok(())
 }

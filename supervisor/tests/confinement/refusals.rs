@@ -65,6 +65,12 @@ fn kernels() -> Result<(), Failed> {
     for path in ["/proc", "/proc/sys", "/sys", "/sys/fs/cgroup", "/dev", "/dev/pts", "/"] {
         Run::sh("true").reading(&[path]).run()?.exits(125)?.says("refused (7): sandbox.read_only")?;
     }
+    // V2-2.8-06: nor the host's message queues, wherever they are mounted.
+    let folder = Folder::new()?;
+    let run = Run::sh("true").reading(&[&folder.text()]);
+    let queues = format!("mount -t mqueue -o nosuid q {} && exec $ONCE", folder.text());
+    run.around(&["unshare", "-m"], &queues)?.exits(125)?.says("refused (7): sandbox.read_only")?;
+    run.run()?.exits(0)?;
     Ok(())
 }
 

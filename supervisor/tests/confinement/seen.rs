@@ -12,7 +12,7 @@ use crate::run::{ACCOUNT, Folder, Run, same};
 pub(crate) const TESTS: &[Test] = &[
     ("seen::v2_2_8_21_nothing_but_what_is_asked_is_mounted", mounts),
     ("seen::v2_2_8_21_etc_is_there_only_when_asked_for", etc),
-    ("seen::v2_2_8_12_and_13_read_only_is_not_writable_and_read_write_is", access),
+    ("seen::v2_2_8_12_and_v2_2_8_13_read_only_is_not_writable_and_read_write_is", access),
     ("seen::v2_2_8_12_a_host_mount_beneath_a_read_only_path_is_read_only_too", nested_mount),
     ("seen::a_mount_the_host_makes_later_does_not_show", later_mount),
     ("seen::v2_2_8_15_a_device_file_in_a_read_write_path_does_not_open", nodev),
@@ -54,7 +54,9 @@ fn access() -> Result<(), Failed> {
     write.clone().reading(&[&path]).run()?.exits(2)?.says("Read-only file system")?;
     same("on the host", folder.0.join("x").exists(), false)?;
     // The control: the same path read-write. Named in both lists it is read-write.
-    write.reading(&[&path]).writing(&[&path]).run()?.exits(0)?;
+    // However it is written there.
+    write.clone().reading(&[&path]).writing(&[&path]).run()?.exits(0)?;
+    write.reading(&[&format!("{path}/./")]).writing(&[&path.replacen('/', "//", 2)]).run()?.exits(0)?;
     same("on the host", fs::read_to_string(folder.0.join("x"))?, "made\n".to_owned())?;
     same("whose it is", fs::metadata(folder.0.join("x"))?.uid(), ACCOUNT)
 }
