@@ -28,6 +28,8 @@ pub(crate) const LEFT_OUT: &[(&str, &str, &str)] = &[(
 )];
 /// How long a test program may take, in seconds, under emulation on a machine that does other things too.
 const JOB_SECONDS: u64 = 1800;
+/// The same for whole programs that wait for much: back-offs of half a minute, hundreds of deaths.
+const WHOLE_JOB_SECONDS: &[(&str, u64)] = &[("crash", 10_800), ("link", 5_400), ("node", 3_600), ("outage", 3_600)];
 /// What tests read in place of building; `tests/support` has the other half.
 const PROGRAMS_ENV: &str = "OCX_TEST_PROGRAMS";
 /// The same for the programs with failpoints, which the test programs of [`WITH_FAILPOINTS`] run.
@@ -283,7 +285,8 @@ pub(crate) fn left_out() -> impl Iterator<Item = String> {
 }
 
 fn job(name: &str, words: Vec<String>) -> Job {
-    Job { name: String::from(name), seconds: JOB_SECONDS, exit: 0, words }
+    let seconds = WHOLE_JOB_SECONDS.iter().find(|(program, _)| *program == name).map_or(JOB_SECONDS, |(_, it)| *it);
+    Job { name: String::from(name), seconds, exit: 0, words }
 }
 
 /// Scripts as jobs.
@@ -324,7 +327,10 @@ fn pick(jobs: &[Job], name: &str) -> Result<Job, String> {
     };
     let mut job = found.clone();
     name.clone_into(&mut job.name);
-    job.words.extend(filter.map(String::from));
+    if let Some(filter) = filter {
+        job.words.push(String::from(filter));
+        job.seconds = JOB_SECONDS;
+    }
     Ok(job)
 }
 
@@ -353,6 +359,11 @@ not json"#;
         let (jobs, _) = artifacts(MESSAGES);
         let job = pick(&jobs, "link/start::a").unwrap();
         assert_eq!((job.name.as_str(), job.words.last().map(String::as_str)), ("link/start::a", Some("start::a")));
+        let seconds = |name: &str| pick(&jobs, name).unwrap().seconds;
+        assert_eq!(
+            (seconds("link"), seconds("link/start::a"), seconds("sandbox-lib")),
+            (5400, JOB_SECONDS, JOB_SECONDS)
+        );
         assert!(pick(&jobs, "lnik").unwrap_err().contains("link, sandbox-lib"));
     }
 }
