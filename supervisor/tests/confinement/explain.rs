@@ -67,6 +67,17 @@ fn as_json() -> Result<(), Failed> {
         let name = call.as_str().unwrap_or_default();
         same(name, text.split_whitespace().any(|it| it == name), true)?;
     }
+    // Every step, of each of the three, in order.
+    for (list, last) in [("build", "host name "), ("init", "filter of "), ("program", "filters measured")] {
+        let steps: Vec<&str> =
+            whole["steps"][list].as_array().into_iter().flatten().filter_map(|it| it.as_str()).collect();
+        same(list, steps.last().is_some_and(|it| it.starts_with(last)), true)?;
+        for (count, step) in (1..).zip(&steps) {
+            // A run's name is its own each time.
+            let line = format!("{count}. {}", if step.starts_with("host name") { "host name" } else { step });
+            same(&line, text.lines().any(|it| it.trim_start().starts_with(&line)), true)?;
+        }
+    }
     for mount in whole["mounts"].as_array().into_iter().flatten() {
         let (at, flags) = (mount["at"].as_str().unwrap_or_default(), mount["flags"].as_str().unwrap_or_default());
         let is = |line: &str| line.trim_start().starts_with(at) && line.ends_with(&format!("({flags})"));

@@ -101,10 +101,10 @@ fn tmp_size() -> Result<(), Failed> {
 /// So much time of its own, and so much in each of three children.
 fn cpu_each() -> Result<(), Failed> {
     let spin = |seconds| format!("perl -e 'while ((times)[0] < {seconds}) {{ }}'");
-    let each = Run::sh(&[spin(0.6), spin(0.6), spin(0.6), "echo each".to_owned()].join("; "));
-    each.with("/limits/cpu", json!(1)).run()?.exits(0)?.prints("each\n")?;
+    let each = Run::sh(&[spin(1.2), spin(1.2), spin(1.2), "echo each".to_owned()].join("; "));
+    each.with("/limits/cpu", json!(2)).run()?.exits(0)?.prints("each\n")?;
     // The control: as much in one.
-    Run::sh(&format!("exec {}", spin(1.8))).with("/limits/cpu", json!(1)).run()?.exits(152)?.says("limits.cpu")?;
+    Run::sh(&format!("exec {}", spin(3.6))).with("/limits/cpu", json!(2)).run()?.exits(152)?.says("limits.cpu")?;
     Ok(())
 }
 
