@@ -115,7 +115,8 @@ fn stays_link(entries: &[Entry<'_>], entry: &Entry<'_>) -> bool {
         What::Proc | What::Dev | What::Tmp | What::Link(_) | What::Created(_) => false,
     };
     let beneath = |it: &Entry<'_>| match it.what {
-        What::Host(..) => it.at != entry.at && within(&it.at, &entry.at),
+        // Itself, and itself named again, are no more than the link.
+        What::Host(other, _) => within(&it.at, &entry.at) && (it.at != entry.at || other.path != shown.path),
         What::Proc | What::Dev | What::Tmp | What::Link(_) | What::Created(_) => within(&it.at, &entry.at),
     };
     entry.at == shown.path && entries.iter().any(holds) && !entries.iter().any(beneath)
