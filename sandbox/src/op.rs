@@ -204,7 +204,7 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Writes `0` to a cgroup v1 `cgroup.procs` opened by the supervisor.
+    /// Writes `0` to a cgroup v1 `tasks` opened by the supervisor: its one thread is all of it.
     JoinGroup = 1, Cgroup, { /** The file. */ procs: Source };
     /// A cgroup namespace whose root is the group the cell is in now, so that no name of the host's shows.
     CgroupNamespace = 2, Cgroup, {};

@@ -46,7 +46,7 @@ pub struct Launch<'a> {
     pub lifeline: Source,
     /// Standard input, output, error.
     pub streams: [Source; 3],
-    /// cgroup v1 `cgroup.procs` files to join.
+    /// cgroup v1 `tasks` files to join.
     pub groups: Vec<Source>,
     /// What its cgroups are, all of them.
     pub in_groups: Option<Groups>,

@@ -339,12 +339,14 @@ impl RunCgroup {
         self.directory.as_ref().map(AsFd::as_fd)
     }
 
-    /// The `cgroup.procs` files of its v1 groups, opened with our rights for the child to join by.
+    /// The `tasks` files of its v1 groups, opened with our rights for the child, which has one thread, to join by.
+    /// `cgroup.procs`, which moves all threads of a process, waits until no fork of the whole host is under way:
+    /// milliseconds, for a child that has nothing to wait for.
     ///
     /// # Errors
     /// As `open(2)` has them.
     pub(crate) fn joins(&self) -> io::Result<Vec<OwnedFd>> {
-        let open = |it: &PathBuf| OpenOptions::new().write(true).open(it.join("cgroup.procs")).map(OwnedFd::from);
+        let open = |it: &PathBuf| OpenOptions::new().write(true).open(it.join("tasks")).map(OwnedFd::from);
         let main = (self.ends != Ends::V2).then_some(&self.path);
         main.into_iter().chain(&self.v1).map(open).collect()
     }
