@@ -40,7 +40,18 @@ fn build_cell(workspace: &Path, into: &Path, target: &str) -> Result<PathBuf, Bo
     cargo
         .current_dir(workspace)
         // The outer cargo has fetched everything already.
-        .args(["build", "--quiet", "--release", "--offline", "--package", "cell", "--bin", "ocx-cell"])
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "--offline",
+            "--package",
+            "cell",
+            "--bin",
+            "ocx-cell",
+            "--features",
+            "bare",
+        ])
         .args(["--target", target])
         .arg("--target-dir")
         .arg(into);
@@ -54,11 +65,13 @@ fn build_cell(workspace: &Path, into: &Path, target: &str) -> Result<PathBuf, Bo
         }
     }
     cargo
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("RUSTFLAGS", "-C target-feature=+crt-static -C link-arg=-nostartfiles")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
         .env("CARGO_PROFILE_RELEASE_LTO", "true")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
-        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        // What it does is system calls; what it is stays in memory beside each run.
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s");
     let status = cargo.status()?;
     if !status.success() {
         return Err(format!("the cell could not be built ({status})").into());

@@ -1,8 +1,11 @@
 //! Carries a recipe out: one loop, one arm an operation. This is what runs as root inside the cell.
 
-use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use alloc::ffi::CString;
+use alloc::format;
+use alloc::vec::Vec;
+use core::ffi::CStr;
 
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmount};
@@ -42,7 +45,9 @@ struct Building<'a> {
 }
 
 /// Carries `recipe` out and becomes its program, or the init of it. Never returns: what fails is said on the status pipe.
-pub fn run(recipe: &Recipe) -> ! {
+///
+/// `forget` gives back what was allocated, once the init has nothing more to do with it.
+pub fn run(recipe: &Recipe, forget: sys::Forget) -> ! {
     let mut given = Vec::with_capacity(recipe.fds.len());
     for number in &recipe.fds {
         given.push(sys::inherited(*number).ok());
@@ -68,7 +73,7 @@ pub fn run(recipe: &Recipe) -> ! {
     }
     match &recipe.inner {
         None => become_program(&mut building, recipe, status.as_fd()),
-        Some(inner) => start_program(building, recipe, inner, status),
+        Some(inner) => start_program(building, recipe, inner, status, forget),
     }
 }
 
@@ -164,7 +169,7 @@ fn exec<'a>(exec: &'a Exec, argv: &sys::Texts<'_>, env: &sys::Texts<'_>) -> (u8,
     let asked = exec.argv.first().map_or(&b""[..], |it| it.to_bytes());
     let mut worst = (127, Errno::NOENT, asked);
     for place in &exec.candidates {
-        let error = Errno::from_io_error(&sys::execve(place, argv, env)).unwrap_or(Errno::IO);
+        let error = sys::execve(place, argv, env);
         match error {
             // There, but what its first line or its header names is not: a later place would not be the same program.
             Errno::NOENT | Errno::NOTDIR if rustix::fs::stat(place).is_ok() => {
@@ -179,7 +184,13 @@ fn exec<'a>(exec: &'a Exec, argv: &sys::Texts<'_>, env: &sys::Texts<'_>) -> (u8,
 }
 
 /// Makes the program's process, in a user namespace of its own where it is to have one, and becomes its init.
-fn start_program(mut building: Building<'_>, recipe: &Recipe, inner: &Inner, status: OwnedFd) -> ! {
+fn start_program(
+    mut building: Building<'_>,
+    recipe: &Recipe,
+    inner: &Inner,
+    status: OwnedFd,
+    forget: sys::Forget,
+) -> ! {
     let trouble = |stage, error| fail(status.as_fd(), 125, stage, error, b"");
     let Some(lifeline) = take(&mut building, inner.lifeline) else { trouble(Stage::Init, Errno::BADF) };
     let (Ok((let_go, go)), Ok((failure, failing))) = (pipe_with(PipeFlags::CLOEXEC), pipe_with(PipeFlags::CLOEXEC))
@@ -189,7 +200,7 @@ fn start_program(mut building: Building<'_>, recipe: &Recipe, inner: &Inner, sta
     let (argv, env) = (sys::Texts::new(&recipe.exec.argv), sys::Texts::new(&recipe.exec.env));
     let signals = match sys::signals_as_descriptor(&[libc::SIGCHLD]) {
         Ok(signals) => signals,
-        Err(error) => trouble(Stage::Init, errno(&error)),
+        Err(error) => trouble(Stage::Init, error),
     };
     // With one thread, both may go on as any process after fork.
     let program = match sys::fork(inner.maps.is_some()) {
@@ -204,7 +215,7 @@ fn start_program(mut building: Building<'_>, recipe: &Recipe, inner: &Inner, sta
             }
             become_prepared(&mut building, recipe, &argv, &env, failing.as_fd())
         }
-        Err(error) => trouble(Stage::UserNamespace, errno(&error)),
+        Err(error) => trouble(Stage::UserNamespace, error),
     };
     drop(failing);
     drop(let_go);
@@ -218,8 +229,11 @@ fn start_program(mut building: Building<'_>, recipe: &Recipe, inner: &Inner, sta
     }
     let kept = [status.as_fd(), lifeline.as_fd(), go.as_fd(), failure.as_fd(), signals.as_fd()];
     if let Err(error) = sys::close_all_but(&kept) {
-        trouble(Stage::Init, errno(&error))
+        trouble(Stage::Init, error)
     }
+    let ends_with_parent = inner.ends_with_parent;
+    // The run's environment and files are none of its init's business, and room beside each run is dear.
+    sys::forget(forget);
     init::watch(&init::Watch {
         program,
         status: &status,
@@ -227,7 +241,7 @@ fn start_program(mut building: Building<'_>, recipe: &Recipe, inner: &Inner, sta
         go: &go,
         failure: &failure,
         signals: &signals,
-        ends_with_parent: inner.ends_with_parent,
+        ends_with_parent,
     })
 }
 
@@ -283,10 +297,6 @@ impl Small {
     }
 }
 
-fn errno(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
-}
-
 fn at<'a>(building: &'a mut Building<'_>, source: u32) -> Option<&'a mut Option<OwnedFd>> {
     usize::try_from(source).ok().and_then(|it| building.given.get_mut(it))
 }
@@ -316,26 +326,25 @@ pub(crate) fn attributes(access: Access) -> u64 {
 
 /// One operation.
 fn apply(building: &mut Building<'_>, op: &Op) -> Result<(), Errno> {
-    let sys = |answer: std::io::Result<()>| answer.map_err(|it| errno(&it));
     match op {
         Op::JoinGroup { procs } => {
             let file = take(building, *procs).ok_or(Errno::BADF)?;
             rustix::io::write(&file, b"0").map(|_| ())
         }
-        Op::CgroupNamespace {} => sys(sys::unshare(libc::CLONE_NEWCGROUP)),
+        Op::CgroupNamespace {} => sys::unshare(libc::CLONE_NEWCGROUP),
         Op::Session {} => match process::setsid() {
             // Already a leader of its own: what was asked.
             Ok(_) | Err(Errno::PERM) => Ok(()),
             Err(error) => Err(error),
         },
-        Op::Keyring {} => sys(sys::keyring_of_its_own()),
+        Op::Keyring {} => sys::keyring_of_its_own(),
         Op::Mask { bits } => {
             process::umask(Mode::from_raw_mode(*bits));
             Ok(())
         }
         Op::PrivateMounts {} => {
             let whole = openat(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-            sys(sys::mount_setattr(whole.as_fd(), true, 0, PRIVATE))
+            sys::mount_setattr(whole.as_fd(), true, 0, PRIVATE)
         }
         Op::Root {} => {
             let root = mounts::root()?;
@@ -362,7 +371,7 @@ fn apply(building: &mut Building<'_>, op: &Op) -> Result<(), Errno> {
         Op::Bind { source, at, access, kind, point } => {
             let tree = take(building, *source).ok_or(Errno::BADF)?;
             // Private too: a mount the host makes later beneath a shared path must not show here.
-            sys(sys::mount_setattr(tree.as_fd(), true, attributes(*access), PRIVATE))?;
+            sys::mount_setattr(tree.as_fd(), true, attributes(*access), PRIVATE)?;
             mount_at(building, &tree, at, *kind, *point)
         }
         Op::CreatedFile { at, text, point } => created_file(building, at, text, *point),
@@ -374,13 +383,13 @@ fn apply(building: &mut Building<'_>, op: &Op) -> Result<(), Errno> {
         }
         Op::RootReadOnly {} => {
             let read_only = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
-            sys(sys::mount_setattr(root(building)?, false, read_only, 0))
+            sys::mount_setattr(root(building)?, false, read_only, 0)
         }
         Op::HostName { name } => rustix::system::sethostname(name.to_bytes()),
-        Op::Loopback {} => sys(sys::loopback_up()),
+        Op::Loopback {} => sys::loopback_up(),
         Op::NoGroups {} => thread::set_thread_groups(&[]),
         Op::OwnNamespaces { network } => {
-            sys(sys::unshare(libc::CLONE_NEWUTS | if *network { libc::CLONE_NEWNET } else { 0 }))
+            sys::unshare(libc::CLONE_NEWUTS | if *network { libc::CLONE_NEWNET } else { 0 })
         }
         Op::Ids { uid, gid } => {
             let (uid, gid) = (Uid::from_raw(*uid), Gid::from_raw(*gid));
@@ -394,20 +403,20 @@ fn apply(building: &mut Building<'_>, op: &Op) -> Result<(), Errno> {
         Op::Streams { stdin, stdout, stderr } => {
             for (number, source) in (0..).zip([stdin, stdout, stderr]) {
                 let from = at(building, *source).and_then(|it| it.as_ref()).ok_or(Errno::BADF)?;
-                sys(sys::onto(from.as_fd(), number))?;
+                sys::onto(from.as_fd(), number)?;
             }
             Ok(())
         }
-        Op::Signals {} => sys(sys::reset_signals()),
+        Op::Signals {} => sys::reset_signals(),
         Op::Directory { at } => process::chdir(at),
         Op::Scopes {} => {
             building.socket = Some(measure::abstract_socket()?);
-            let ruleset = sys::landlock_ruleset(0, landlock::SCOPES).map_err(|it| errno(&it))?;
-            sys(sys::landlock_restrict(ruleset.as_fd()))
+            let ruleset = sys::landlock_ruleset(0, landlock::SCOPES)?;
+            sys::landlock_restrict(ruleset.as_fd())
         }
         Op::Ruleset { abi } => {
             let made = sys::landlock_ruleset(landlock::handled(*abi), landlock::scoped(*abi));
-            building.ruleset = Some((made.map_err(|it| errno(&it))?, *abi));
+            building.ruleset = Some((made?, *abi));
             Ok(())
         }
         Op::Allow { source, grant } => {
@@ -415,17 +424,17 @@ fn apply(building: &mut Building<'_>, op: &Op) -> Result<(), Errno> {
             let (ruleset, abi) = building.ruleset.as_ref().ok_or(Errno::BADF)?;
             let folder = FileType::from_raw_mode(rustix::fs::fstat(&what)?.st_mode) == FileType::Directory;
             let rights = landlock::rights(*grant, *abi, folder);
-            sys(sys::landlock_allow(ruleset.as_fd(), what.as_fd(), rights))
+            sys::landlock_allow(ruleset.as_fd(), what.as_fd(), rights)
         }
         Op::Restrict {} => {
             let (ruleset, abi) = building.ruleset.take().ok_or(Errno::BADF)?;
             if landlock::scoped(abi) != 0 {
                 building.socket = Some(measure::abstract_socket()?);
             }
-            sys(sys::landlock_restrict(ruleset.as_fd()))
+            sys::landlock_restrict(ruleset.as_fd())
         }
-        Op::OnlyStreams {} => sys(sys::only_streams_survive()),
-        Op::Filter { program } => sys(sys::load_filter(program)),
+        Op::OnlyStreams {} => sys::only_streams_survive(),
+        Op::Filter { program } => sys::load_filter(program),
         Op::EndWithParent { parent } => {
             process::set_parent_process_death_signal(Some(Signal::KILL))?;
             let now = process::getppid().map_or(0, |it| it.as_raw_pid().cast_unsigned());

@@ -3,7 +3,8 @@
 //! The cell is root when it reads this, so there is no general parser in it. The writer is the supervisor and the bytes
 //! lie in a sealed memfd; the reader still bounds everything, since it costs nothing.
 
-use std::ffi::CString;
+use alloc::ffi::CString;
+use alloc::vec::Vec;
 
 /// Largest recipe in bytes: a plan's texts and the filters fit.
 pub const RECIPE_BYTES_MAX: usize = 8 << 20;

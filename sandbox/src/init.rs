@@ -3,9 +3,8 @@
 //! It holds nothing by now: another account's ids, no capability, five descriptors. When it exits the kernel ends
 //! everything else in the sandbox.
 
-use std::os::fd::OwnedFd;
-
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
 use crate::status::{Ended, Line, MESSAGE_BYTES_MAX};

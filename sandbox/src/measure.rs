@@ -3,11 +3,14 @@
 //! The cell does so about itself before it executes the program, `audit` about a process that runs. What can be read of
 //! any process, from its folder in a proc file system, is [`outside`]; what only the process itself can tell, [`inside`].
 
-use std::ffi::{CStr, OsStr};
-use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use core::fmt;
 
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, readlinkat, stat, statat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, socket_with};
@@ -143,12 +146,12 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|it| !it.is_empty())
 }
 
-fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
-    std::str::from_utf8(word).ok()?.parse().ok()
+fn number<T: core::str::FromStr>(word: &[u8]) -> Option<T> {
+    core::str::from_utf8(word).ok()?.parse().ok()
 }
 
 fn hexadecimal(word: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()
+    u64::from_str_radix(core::str::from_utf8(word).ok()?, 16).ok()
 }
 
 /// What of `/proc/PID/status` is measured (`proc_pid_status(5)`).
@@ -251,7 +254,7 @@ fn as_started(judge: &mut dyn Judge, folder: BorrowedFd<'_>, promise: &Promise) 
     let status = Status(&text);
     same(judge, &"blocked signals", status.bits("SigBlk")?, Bits(0))?;
     same(judge, &"ignored signals", status.bits("SigIgn")?, Bits(0))?;
-    let mask = status.read("Umask", |it| u32::from_str_radix(std::str::from_utf8(it).ok()?.trim(), 8).ok())?;
+    let mask = status.read("Umask", |it| u32::from_str_radix(core::str::from_utf8(it).ok()?.trim(), 8).ok())?;
     judge.fact(&"umask", mask == promise.mask, &format_args!("{mask:03o}"), &format_args!("{:03o}", promise.mask))?;
     let (pid, session) = (status.innermost("NSpid")?, status.innermost("NSsid")?);
     if promise.leads_session {
@@ -268,7 +271,7 @@ fn as_started(judge: &mut dyn Judge, folder: BorrowedFd<'_>, promise: &Promise) 
 pub fn namespace_of(folder: BorrowedFd<'_>, kind: NamespaceKind) -> Result<u64, Difference> {
     let mut path = b"ns/".to_vec();
     path.extend_from_slice(kind.word().as_bytes());
-    let about = statat(folder, OsStr::from_bytes(&path), AtFlags::empty());
+    let about = statat(folder, path.as_slice(), AtFlags::empty());
     about.map(|it| it.st_ino).map_err(|error| Difference::unread(kind.word(), error))
 }
 
@@ -462,13 +465,8 @@ pub fn files(judge: &mut dyn Judge, promise: &Promise, before: &Before<'_>) -> R
     if landlock::scoped(promise.held) == 0 { Ok(()) } else { closed_sockets(judge, before) }
 }
 
-fn is_stream(number: u32, given: BorrowedFd<'_>) -> bool {
-    let own = match number {
-        0 => fstat(std::io::stdin()),
-        1 => fstat(std::io::stdout()),
-        _ => fstat(std::io::stderr()),
-    };
-    let (Ok(own), Ok(given)) = (own, fstat(given)) else { return false };
+fn is_stream(number: i32, given: BorrowedFd<'_>) -> bool {
+    let (Ok(own), Ok(given)) = (fstat(sys::stream(number)), fstat(given)) else { return false };
     (own.st_dev, own.st_ino, own.st_rdev) == (given.st_dev, given.st_ino, given.st_rdev)
 }
 

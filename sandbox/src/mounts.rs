@@ -1,8 +1,9 @@
 //! The file systems of a sandbox's own: made detached, filled through their descriptor, then placed.
 
-use std::ffi::CStr;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use alloc::vec::Vec;
+use core::ffi::CStr;
 
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, makedev, mkdirat, mknodat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{

@@ -1,7 +1,8 @@
 //! Every single thing that is done to make a sandbox: a reviewer reads this enum and the loop in `apply`, and knows.
 
-use std::ffi::CString;
-use std::fmt;
+use alloc::ffi::CString;
+use alloc::vec::Vec;
+use core::fmt;
 
 use crate::flat::{Flat, Reader, Unreadable};
 use crate::promise::Promise;

@@ -3,10 +3,10 @@
 //! A mount point inside a host path is where an earlier run of the account may have left a link; so every component is
 //! opened beneath the new root without symbolic links, and what is made there is made with the account's rights.
 
-use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use alloc::ffi::CString;
+use core::ffi::CStr;
 
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat2, statat};
 use rustix::io::Errno;
 
@@ -26,7 +26,7 @@ fn relative(at: &CStr) -> &[u8] {
 }
 
 fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
-    openat2(root, OsStr::from_bytes(path), HERE, Mode::empty(), FOLLOWING_NOTHING)
+    openat2(root, path, HERE, Mode::empty(), FOLLOWING_NOTHING)
 }
 
 /// Makes every missing folder on the way to `path` below `root`, mode 0755, and gives the last one.
@@ -43,7 +43,7 @@ fn folders(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
         if count >= COMPONENTS_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        match mkdirat(&here, OsStr::from_bytes(part), Mode::from_raw_mode(0o755)) {
+        match mkdirat(&here, part, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
         }
@@ -71,7 +71,7 @@ fn make(root: BorrowedFd<'_>, path: &[u8], kind: Kind) -> Result<OwnedFd, Errno>
             let (folder, name) = split(path);
             let folder = folders(root, folder)?;
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let made = openat2(&folder, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644), FOLLOWING_NOTHING)?;
+            let made = openat2(&folder, name, flags, Mode::from_raw_mode(0o644), FOLLOWING_NOTHING)?;
             drop(made);
             find(folder.as_fd(), name)
         }
@@ -122,5 +122,5 @@ pub(crate) fn mount_point(
 pub(crate) fn link(root: BorrowedFd<'_>, at: &CStr, target: &CString) -> Result<(), Errno> {
     let (folder, name) = split(relative(at));
     let folder = folders(root, folder)?;
-    rustix::fs::symlinkat(target, &folder, OsStr::from_bytes(name))
+    rustix::fs::symlinkat(target, &folder, name)
 }

@@ -1,8 +1,9 @@
 //! What a process has to be when it executes its program: derived from the description, never from the operations, so
 //! that an operation that was left out, or did nothing, is found by [`crate::measure`].
 
-use std::ffi::CString;
-use std::fmt;
+use alloc::ffi::CString;
+use alloc::vec::Vec;
+use core::fmt;
 
 use crate::flat::{Flat, Item, Reader, Unreadable};
 use crate::op::{Maps, Resource, Source};

@@ -312,6 +312,8 @@ const INIT: &[i64] = &[
     libc::SYS_restart_syscall,
     libc::SYS_rt_sigreturn,
     libc::SYS_exit_group,
+    // Gives memory back.
+    libc::SYS_madvise,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
 ];

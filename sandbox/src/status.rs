@@ -1,5 +1,7 @@
 //! What a cell says on its status pipe: that the program runs, how it ended, or why it never ran.
 
+use alloc::vec::Vec;
+
 use crate::op::Stage;
 
 /// Longest subject of a failure, in bytes; the rest is cut.

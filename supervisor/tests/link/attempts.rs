@@ -196,7 +196,7 @@ pub(crate) fn without_landlock(words: &[&str]) -> io::Error {
         })
         .collect();
     if let Err(error) = sandbox::sys::load_filter(&bytes) {
-        return error;
+        return error.into();
     }
     match words {
         [program, arguments @ ..] => Command::new(program).args(arguments).exec(),
