@@ -20,6 +20,9 @@ use sandbox::spec::Limits;
 /// Largest kernel file read here.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// What an ordinary one is within.
+const FILE_BYTES_USUAL: usize = 4 << 10;
+
 /// The v1 hierarchies that can hold and end runs where there is no v2, best first.
 const V1_ENDING: [&str; 3] = ["freezer", "pids", "memory"];
 /// Most processes of a v1 group killed in one go; it is killed again at each look.
@@ -59,7 +62,8 @@ pub(crate) struct Cgroups {
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
+    // The kernel may write all of it again for each read: few large ones.
+    let mut text = String::with_capacity(FILE_BYTES_USUAL);
     io::Read::read_to_string(&mut io::Read::take(File::open(path)?, FILE_BYTES_MAX), &mut text)?;
     Ok(text)
 }

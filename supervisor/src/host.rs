@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use sandbox::measure::namespace_of;
 use sandbox::promise::{Namespace, NamespaceKind};
@@ -40,8 +41,9 @@ pub(crate) struct Host {
     pub(crate) own: OwnFiles,
     /// The cgroups of this `ROOT`, where a usable hierarchy is.
     pub(crate) cgroups: Option<Cgroups>,
-    /// Those of its protocol process, which no run has a part in.
-    pub(crate) node_cgroups: Option<Cgroups>,
+    /// Those of its protocol process, which no run has a part in; looked for when it is started.
+    node_cgroups: OnceLock<Option<Cgroups>>,
+    node_cgroup: String,
     /// The highest Landlock ABI, 0 for none.
     pub(crate) landlock_abi: u32,
     /// Whether its owner lets runs with a network meet the host's abstract sockets where the kernel cannot keep them away
@@ -55,8 +57,6 @@ pub(crate) struct Host {
     pub(crate) filter: Vec<u8>,
     /// The system call filter of every sandbox's init.
     pub(crate) init_filter: Vec<u8>,
-    /// The system call filter of the protocol process.
-    pub(crate) node_filter: Vec<u8>,
 }
 
 impl Host {
@@ -83,15 +83,20 @@ impl Host {
             release: release.to_owned(),
             own: OwnFiles::new(own)?,
             cgroups: Cgroups::find(&cgroup_name(root)),
-            node_cgroups: Cgroups::find(&node_cgroup_name(root)),
+            node_cgroups: OnceLock::new(),
+            node_cgroup: node_cgroup_name(root),
             landlock_abi: sandbox::sys::landlock_abi(),
             shared_abstract_sockets: root.join(SHARED_SOCKETS).exists(),
             namespaces: namespaces()?,
             user_namespaces: user_namespaces(),
             filter: if root.join(NESTED).exists() { seccomp::nested_filter() } else { seccomp::filter() },
             init_filter: seccomp::init_filter(),
-            node_filter: seccomp::node_filter(),
         })
+    }
+
+    /// The cgroups of its protocol process, which no run has a part in.
+    pub(crate) fn node_cgroups(&self) -> Option<&Cgroups> {
+        self.node_cgroups.get_or_init(|| Cgroups::find(&self.node_cgroup)).as_ref()
     }
 
     /// Whether runs without a sandbox may run here: looked at anew each time, since the owner may change his mind.

@@ -282,6 +282,7 @@ pub(crate) fn prepare_node(
     let env: BTreeMap<String, String> = env.iter().cloned().collect();
     let run = Program { command: argv, env: &env, cwd: "/" };
     let grants: Vec<(Source, Grant)> = grants.into_iter().map(|(fd, grant)| (given.add(fd), grant)).collect();
+    let filter = sandbox::seccomp::node_filter();
     let becoming = Becoming {
         fds: given.numbers(),
         status,
@@ -291,7 +292,7 @@ pub(crate) fn prepare_node(
         parent: std::process::id(),
         landlock_abi: host.landlock_abi,
         grants: &grants,
-        filter: &host.node_filter,
+        filter: &filter,
     };
     let recipe = recipe::becoming(&run, &becoming).map_err(zero)?;
     let clone = Clone3 { namespaces: 0, cgroup: None };

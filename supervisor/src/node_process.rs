@@ -68,7 +68,7 @@ impl NodeProcess {
     /// Ends what the node of an earlier supervisor left.
     pub(crate) fn take_over(&mut self, host: &Host) {
         // Made anew if it is not there: what is in it by then is an earlier one's.
-        self.cgroup = host.node_cgroups.as_ref().and_then(|cgroups| cgroups.create(CGROUP, &Limits::default()).ok());
+        self.cgroup = host.node_cgroups().and_then(|cgroups| cgroups.create(CGROUP, &Limits::default()).ok());
         self.kill();
     }
 
@@ -132,7 +132,7 @@ impl Service {
         let child = Child::watch(cell, &self.sources, Name::NodeStatus, Name::NodeEnd);
         let child = child.map_err(|e| format!("watching it: {e}"))?;
         let pid = child.pid;
-        if let Some(cgroups) = &self.fixed.host.node_cgroups {
+        if let Some(cgroups) = self.fixed.host.node_cgroups() {
             let cgroup = cgroups.create(CGROUP, &Limits::default()).map_err(|e| format!("its cgroup: {e}"))?;
             let procs = cgroup.path().join("cgroup.procs");
             self.node.cgroup = Some(cgroup);

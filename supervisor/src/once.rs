@@ -174,7 +174,7 @@ pub(crate) fn usage(arguments: &[String]) -> Result<(&str, &str), Trouble> {
 
 fn read(path: &str) -> Result<Asked, Trouble> {
     let trouble = |why: String| Trouble::own("file", format!("{path}: {why}"));
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(4 << 10);
     let file = File::open(path).map_err(|error| trouble(plain(&error)))?;
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| trouble(plain(&error)))?;
     if u64::try_from(bytes.len()).is_ok_and(|it| it > FILE_BYTES_MAX) {
@@ -209,8 +209,19 @@ fn accounts(asked: &str) -> Result<Accounts, Trouble> {
     }
     // An init of another account cannot be signalled by the process, whatever went wrong.
     let derived = derive(Path::new("ocx-supervisor once"));
-    let cell = named("ocx-cell").ok().filter(|it| it.uid != run.uid).unwrap_or(derived.cell);
+    let cell = cell_account().filter(|it| it.uid != run.uid).unwrap_or(derived.cell);
     Ok(Accounts { run, cell, ..derived })
+}
+
+/// The init's account, where the host's own file has it. Its name services, which may be asked over a network, are not
+/// asked: any account that is nobody's does.
+fn cell_account() -> Option<Account> {
+    let mut text = Vec::with_capacity(16 << 10);
+    File::open("/etc/passwd").ok()?.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
+    let line = text.split(|it| *it == b'\n').find_map(|it| it.strip_prefix(b"ocx-cell:"))?;
+    let mut ids = std::str::from_utf8(line).ok()?.split(':').skip(1).map(str::parse);
+    let account = Account { uid: ids.next()?.ok()?, gid: ids.next()?.ok()? };
+    (account.uid != 0 && account.gid != 0).then_some(account)
 }
 
 fn plan(asked: Asked) -> io::Result<LaunchPlan> {

@@ -17,6 +17,9 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, readlinkat, sta
 /// Largest mount table read: a few thousand mounts.
 const TABLE_BYTES_MAX: u64 = 8 << 20;
 
+/// What an ordinary host's mount table is within.
+const TABLE_BYTES_USUAL: usize = 16 << 10;
+
 /// File systems that are the kernel's own controls, or the host's terminals or queues: never shown, whatever the access.
 const KERNELS: [&str; 17] = [
     "proc",
@@ -82,6 +85,8 @@ struct Mount {
 pub(crate) struct OwnFiles {
     own: Vec<Own>,
     table: RefCell<Table>,
+    /// Where each lies, for those that are there: looked at once for all the paths of a plan.
+    lie: RefCell<Vec<Option<Place>>>,
 }
 
 /// The kernel's mount table, read again when it says that it changed.
@@ -99,7 +104,8 @@ impl Table {
     }
 
     fn read(&mut self) -> io::Result<()> {
-        let mut bytes = Vec::new();
+        // The kernel writes the whole table again for each read: few large ones.
+        let mut bytes = Vec::with_capacity(TABLE_BYTES_USUAL);
         io::Seek::rewind(&mut self.file)?;
         io::Read::read_to_end(&mut io::Read::take(&mut self.file, TABLE_BYTES_MAX), &mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
@@ -171,15 +177,26 @@ impl OwnFiles {
     /// When the mount table cannot be read.
     pub(crate) fn new(paths: impl IntoIterator<Item = (PathBuf, Guard)>) -> io::Result<Self> {
         let own = paths.into_iter().map(|(path, guard)| Own { path, guard }).collect();
-        Ok(Self { own, table: RefCell::new(Table::open()?) })
+        let files = Self { own, table: RefCell::new(Table::open()?), lie: RefCell::default() };
+        files.look();
+        Ok(files)
     }
 
-    /// Takes note of mounts made since last asked. Once before the paths of a plan are looked at.
+    fn look(&self) {
+        let table = self.table.borrow();
+        let lies = |it: &Own| at(&it.path).and_then(|fd| where_is(&table, fd.as_fd()));
+        *self.lie.borrow_mut() = self.own.iter().map(lies).collect();
+    }
+
+    /// Takes note of mounts made since last asked, and of where the own files lie now. Once before the paths of a plan are
+    /// looked at.
     ///
     /// # Errors
     /// When the mount table cannot be read.
     pub(crate) fn refresh(&self) -> io::Result<()> {
-        self.table.borrow_mut().refresh()
+        self.table.borrow_mut().refresh()?;
+        self.look();
+        Ok(())
     }
 
     /// Why what `fd` names may not be shown, or nothing. `except` are the places a rule allows for this very list.
@@ -201,17 +218,18 @@ impl OwnFiles {
             let opened = except.iter().filter_map(|path| at(path));
             opened.filter_map(|fd| where_is(&table, fd.as_fd())).any(|exception| it.within(&exception))
         };
-        for own in self.own.iter().filter(|it| writing || it.guard == Guard::Always) {
-            let Some(lies) = at(&own.path).and_then(|fd| where_is(&table, fd.as_fd())) else { continue };
-            let relation = if place == lies {
+        let lie = self.lie.borrow();
+        for (own, lies) in self.own.iter().zip(&*lie).filter(|(it, _)| writing || it.guard == Guard::Always) {
+            let Some(lies) = lies else { continue };
+            let relation = if place == *lies {
                 "it is"
-            } else if place.within(&lies) {
+            } else if place.within(lies) {
                 "it lies within"
             } else if lies.within(&place) {
                 "it holds"
             } else if beneath().any(|mount| {
                 let shown = Place { device: mount.device.clone(), path: mount.root.clone() };
-                shown.within(&lies) || lies.within(&shown)
+                shown.within(lies) || lies.within(&shown)
             }) {
                 "another mount in it shows"
             } else {

@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 fn daemon() -> Result<(), Failed> {
     let word = unique();
-    let script = format!("setsid setsid sleep {word} </dev/null >/dev/null 2>&1 & sleep 1");
+    let script = format!("setsid setsid sleep {word} </dev/null >/dev/null 2>&1 & sleep 5");
     let run = Run::sh(&script).start()?;
     // The control: while the process runs its daemon lives.
     wait_until("the daemon runs", || lives(&word))?;

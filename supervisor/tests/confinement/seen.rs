@@ -77,7 +77,7 @@ fn later_mount() -> Result<(), Failed> {
     let (path, inner) = (folder.text(), folder.folder("inner", ACCOUNT)?);
     // Mounts in the test's own mount namespace, shared as systemd makes them, while the run goes on.
     let script = format!(
-        "mount --bind {path} {path} && mount --make-shared {path} && \
+        "mount --bind {path} {path} && mount --make-shared {path} || exit 98; \
          ( while ! test -e {path}/go; do sleep 0.05; done; mount -t tmpfs t {inner} && touch {inner}/later {path}/done ) & \
          $ONCE; code=$?; touch {path}/go; wait; test -e {inner}/later || exit 99; exit $code"
     );
