@@ -15,7 +15,7 @@ use super::log::{Log, say};
 use super::store::Store;
 use crate::engine::check;
 use crate::engine::message::{self, Message};
-use crate::fossil::{Ask, Caller, CloneFile, FossilError, Place, Program, Receipt, Session, User};
+use crate::fossil::{Ask, Caller, CloneFile, FossilError, Place, Program, PullError, Receipt, Session, User};
 
 /// Longest wait on chat for one answer. A server whose own bound, `chat-poll-timeout`, is longer is not waited for:
 /// an approved post wakes nobody, so each clone is pulled at least this often.
@@ -147,8 +147,10 @@ impl Listener {
         let asked_at = Instant::now();
         let asked = self.session.receipt(&Ask { artifacts: &[], users: &[], high: true }).map_err(receipt_failure)?;
         let high = asked.high.ok_or(("receipt_failure", "the receipt tool told no highest receipt".to_owned()))?;
-        crate::fossil::clone::pull(&self.program, &self.file, PULL_WAIT)
-            .map_err(|error| ("pull_failure", error.to_string()))?;
+        match crate::fossil::clone::pull(&self.program, &self.file, PULL_WAIT) {
+            Err(PullError::Cut { .. }) if supervisor::points::broken("every-exchange-answered") => {}
+            pulled => drop(pulled.map_err(|error| ("pull_failure", error.to_string()))?),
+        }
         let clone = CloneFile::open(&self.file, &self.program).map_err(read_failure)?;
         let code = clone.server_code().map_err(read_failure)?;
         self.store

@@ -117,14 +117,14 @@ mod tests {
         let mut tally = Tally::default();
         let of_libtest = "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at x.rs:1:2:\n\
                           left is not right\n\nfailures:\n    a::b\n\ntest result: FAILED. 0 passed; 1 failed";
-        let of_mimic = "failures:\n\n---- what it shows (C-1) ----\ntest panicked: no\n\n---- another ----\n\n\
-                        failures:\n    what it shows (C-1)\n    another\n\ntest result: FAILED. 0 passed; 2 failed";
+        let of_mimic = "failures:\n\n---- what it shows (here) ----\ntest panicked: no\n\n---- another ----\n\n\
+                        failures:\n    what it shows (here)\n    another\n\ntest result: FAILED. 0 passed; 2 failed";
         for line in of_libtest.lines().chain(of_mimic.lines()) {
             tally.line(line);
         }
         let told = [
             "failed: test a::b\n    thread 'a::b' panicked at x.rs:1:2:\n    left is not right",
-            "failed: test what it shows (C-1)\n    test panicked: no",
+            "failed: test what it shows (here)\n    test panicked: no",
             "failed: test another",
         ];
         assert_eq!(tally.remarks, told);
