@@ -77,7 +77,13 @@ fn stop_before_launch() {
     let session = system.trial.session(ocx::trial::accounts::ADMIN).unwrap();
     let stop = json!({"ocx": 2, "re": asked.run, "stop": {}});
     session.reply(&asked.run, &format!("```json\n{stop}\n```\n"));
-    std::thread::sleep(Duration::from_secs(3));
+    // Only once the node has met the stop may it go on.
+    let said = format!("run {}: a stop stands", &asked.run[..10]);
+    let deadline = Instant::now() + SOON;
+    while !std::fs::read_to_string(system.trial.layout().log()).unwrap().contains(&said) {
+        assert!(Instant::now() < deadline, "the stop is never met");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     std::fs::remove_dir(&in_the_way).unwrap();
     assert_eq!(system.ended(&asked, SOON), *json!({"outcome": "stopped"}).as_object().unwrap());
     assert_eq!(system.kinds(&asked), ["started", "stop", "ended"], "and no log: nothing ran");
