@@ -43,7 +43,7 @@ type Pool = Arc<Mutex<Vec<Host>>>;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads = arguments.test_threads.or(Some(SYSTEMS));
+    arguments.test_threads = arguments.test_threads.or(Some(support::at_once(SYSTEMS)));
     let long = is_long();
     let missing = support::missing();
     let pool = Pool::default();

@@ -30,7 +30,7 @@ const SYSTEMS: usize = 6;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads = arguments.test_threads.or(Some(SYSTEMS));
+    arguments.test_threads = arguments.test_threads.or(Some(support::at_once(SYSTEMS)));
     let missing = support::missing().map(String::from);
     let mut trials: Vec<Trial> = Vec::new();
     for (name, test) in [spoiled::TESTS, down::TESTS, closed::TESTS, plans::TESTS, controls::TESTS].concat() {

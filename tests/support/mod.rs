@@ -93,6 +93,13 @@ pub(crate) fn missing() -> Option<&'static str> {
     if on_path("fossil") { None } else { Some("needs fossil") }
 }
 
+/// How many systems may work at once where a machine has room for `wanted`: fewer where `OCX_TEST_AT_ONCE` says so, as
+/// in an emulated guest, whose processors are slower than what waits are made for.
+pub(crate) fn at_once(wanted: usize) -> usize {
+    let most = std::env::var("OCX_TEST_AT_ONCE").ok().map(|it| it.parse().expect("OCX_TEST_AT_ONCE is a number"));
+    most.map_or(wanted, |most: usize| most.clamp(1, wanted))
+}
+
 /// The version of the fossil on PATH.
 pub(crate) fn fossil_version() -> Option<(u32, u32)> {
     let out = Command::new("fossil").arg("version").output().ok()?;

@@ -36,6 +36,10 @@ const PROGRAMS_ENV: &str = "OCX_TEST_PROGRAMS";
 const FAILPOINTS_ENV: &str = "OCX_TEST_FAILPOINT_PROGRAMS";
 /// Says to the tests that the host's clock is theirs to set.
 const CLOCK_ENV: &str = "OCX_TEST_CLOCK_IS_OURS";
+/// Says to the tests how many systems may work at once.
+const AT_ONCE_ENV: &str = "OCX_TEST_AT_ONCE";
+/// How many that is: as many as a guest has processors.
+const AT_ONCE: &str = crate::qemu::PROCESSORS;
 /// The test programs that need them.
 pub(crate) const WITH_FAILPOINTS: &[&str] = &["crash", "outage"];
 /// The programs of a release.
@@ -230,6 +234,7 @@ impl Programs {
             env: [
                 Some((PROGRAMS_ENV, self.release.display().to_string())),
                 Some((CLOCK_ENV, String::from("yes"))),
+                Some((AT_ONCE_ENV, String::from(AT_ONCE))),
                 Some(("PATH", format!("{}:{GUEST_PATH}", self.release.display()))),
                 self.apart.as_ref().map(|it| (FAILPOINTS_ENV, it.display().to_string())),
             ]

@@ -23,9 +23,10 @@ const LINE_BYTES_MAX: u64 = 16 << 10;
 const LINES_WAITING_MAX: usize = 1024;
 /// Lines kept to be judged; of a guest that says more, the first are enough to show it.
 const LINES_MAX: usize = 400_000;
-/// A guest's memory and processors.
+/// A guest's memory.
 const MEMORY: &str = "2G";
-const PROCESSORS: &str = "2";
+/// A guest's processors.
+pub(crate) const PROCESSORS: &str = "2";
 
 /// What is started.
 pub(crate) struct Guest<'a> {
