@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ocx::engine::message;
 
@@ -36,10 +36,18 @@ fn under_the_floor() {
     assert_eq!(host.trial.thread(&asked).unwrap().len(), 1, "nothing is posted: it waits");
     assert!(!host.care(&asked.run).exists() && host.launches(&token) == 0);
     // Whoever looks is told: of the host, and of the run that waits.
-    let told = host.status();
-    assert!(told["under_floor"].as_str().is_some_and(|it| it.contains("below its floor")), "{told}");
-    let waits = told["runs"].as_array().unwrap().iter().find(|it| it["run"] == asked.run.as_str()).unwrap();
-    assert!(waits["says"].to_string().contains("below its floor"), "{told}");
+    let deadline = Instant::now() + SOON;
+    loop {
+        let told = host.status();
+        assert!(told["under_floor"].as_str().is_some_and(|it| it.contains("below its floor")), "{told}");
+        let run = told["runs"].as_array().unwrap().iter().find(|it| it["run"] == asked.run.as_str());
+        if run.is_some_and(|it| it["says"].to_string().contains("below its floor")) {
+            break;
+        }
+        // The supervisor has said so; the node may have yet to be told.
+        assert!(Instant::now() < deadline, "{told}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     fs::remove_file(filler(&host)).unwrap();
     let entry = host.trial.wait_for(&asked, "ended", SOON).unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(message::find(&entry.text).unwrap().content["exit"], 0);
