@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::teller::harmless;
+
 /// Exit code of a tool that did what was asked.
 pub const DONE: u8 = 0;
 /// Exit code of a tool that stopped, saying why in `stopped`.
@@ -39,6 +41,21 @@ impl Answer {
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(if self.stopped.is_none() { DONE } else { STOPPED })
+    }
+
+    /// Ends a tool that has told a person all but why it stopped: with `json` the answer is printed, else that reason.
+    #[must_use]
+    pub fn end(&self, json: bool) -> ExitCode {
+        if json {
+            return if self.print().is_ok() { self.exit_code() } else { ExitCode::FAILURE };
+        }
+        if let Some(why) = &self.stopped {
+            #[expect(clippy::print_stderr, reason = "the reason for a failure is the program's output")]
+            {
+                eprintln!("ocx {}: {}", self.tool, harmless(why));
+            }
+        }
+        self.exit_code()
     }
 
     /// Writes the answer as one line of JSON on STDOUT, whole, before the program ends.

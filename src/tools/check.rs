@@ -39,16 +39,7 @@ pub fn main(said: &Said<'_>) -> ExitCode {
         }
         Err(why) => answer.stopped = Some(why),
     }
-    if said.flag("json") {
-        return if answer.print().is_ok() { answer.exit_code() } else { ExitCode::FAILURE };
-    }
-    if let Some(why) = &answer.stopped {
-        #[expect(clippy::print_stderr, reason = "the reason for a failure is the program's output")]
-        {
-            eprintln!("ocx check: {}", harmless(why));
-        }
-    }
-    answer.exit_code()
+    answer.end(said.flag("json"))
 }
 
 fn say(told: &Told) {
@@ -99,8 +90,8 @@ impl Asked {
                 r_senders: of_r,
                 root: below("workspaces"),
                 root_open: below("workspaces-open"),
-                releases: "/opt/ocx/releases".to_owned(),
-                release: "/opt/ocx/releases/current".to_owned(),
+                releases: "/opt/ocx".to_owned(),
+                release: "/opt/ocx/current".to_owned(),
                 server_url: "https://server.example/project".to_owned(),
                 repository_name: "project".to_owned(),
             },
@@ -221,7 +212,7 @@ fn run(asked: &Asked, message: &Message) -> Told {
         if asked.sender.r { "its sender holds R" } else { "its sender holds admin or setup" }.to_owned(),
         format!("a node serves this clone as {to}"),
         "process.user is a plain user of the server, and no clone's".to_owned(),
-        format!("the node's workspaces are in {}", asked.host.root),
+        format!("the node's workspaces are in {}, its releases in {}", asked.host.root, asked.host.releases),
     ];
     let told = match decision {
         Decision::Accept(accepted) => {

@@ -41,7 +41,8 @@ fn argument(key: &Key) -> Arg {
     let arg = Arg::new(key.name).help(key.does);
     match key.form {
         Form::Flag => arg.long(key.name).action(ArgAction::SetTrue),
-        Form::Path => arg.long(key.name).value_name("DIR").value_parser(ValueParser::path_buf()),
+        Form::Directory => arg.long(key.name).value_name("DIR").value_parser(ValueParser::path_buf()),
+        Form::Path => arg.long(key.name).value_name("FILE").value_parser(ValueParser::path_buf()),
         Form::Port => arg.long(key.name).value_name("PORT").value_parser(clap::value_parser!(u16).range(1..)),
         Form::File => arg.value_name("FILE").required(true).value_parser(ValueParser::path_buf()),
         Form::Run => arg.value_name("RUN").value_parser(run),

@@ -5,7 +5,9 @@
 pub enum Form {
     /// There or not.
     Flag,
-    /// A path on this host.
+    /// A directory of this host.
+    Directory,
+    /// A file of this host.
     Path,
     /// A TCP port.
     Port,
@@ -92,12 +94,12 @@ Examples:
             },
             Key {
                 name: "dir",
-                form: Form::Path,
+                form: Form::Directory,
                 does: "Use this directory, absent or empty, not one of its own in /tmp",
             },
             Key { name: "port", form: Form::Port, does: "Serve on this loopback port, not on a free one" },
-            Key { name: "again", form: Form::Path, does: "Ask for another run in the directory of a kept trial" },
-            Key { name: "stop", form: Form::Path, does: "Stop a kept trial and remove its directory" },
+            Key { name: "again", form: Form::Directory, does: "Ask for another run in the directory of a kept trial" },
+            Key { name: "stop", form: Form::Directory, does: "Stop a kept trial and remove its directory" },
             Key { name: "command", form: Form::Command, does: "The program the run starts, and its arguments" },
         ],
         who: Who::Root,
@@ -126,7 +128,7 @@ Examples:
   ocx status 3f2a91c07b
   ocx status --json | jq .result.runs",
         keys: &[
-            Key { name: "root", form: Form::Path, does: "The service's directory [default: /var/lib/ocx]" },
+            Key { name: "root", form: Form::Directory, does: "The service's directory [default: /var/lib/ocx]" },
             Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" },
             Key { name: "run", form: Form::Run, does: "One run: its hash, or the first ten digits or more" },
         ],
@@ -152,10 +154,10 @@ Examples:
   ocx check post.md
   ocx check --json - < run.json | jq .result.refusal",
         keys: &[
-            Key { name: "r", form: Form::Flag, does: "Its sender holds R alone; needs --ceiling" },
+            Key { name: "r", form: Form::Flag, does: "Its sender holds R alone; without --ceiling nothing is allowed it" },
             Key { name: "ceiling", form: Form::Path, does: "The host owner's r-senders.json" },
             Key { name: "unconfined", form: Form::Flag, does: "The host runs what has no sandbox" },
-            Key { name: "root", form: Form::Path, does: "The service's directory there [default: /var/lib/ocx]" },
+            Key { name: "root", form: Form::Directory, does: "The service's directory there [default: /var/lib/ocx]" },
             Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" },
             Key { name: "file", form: Form::File, does: "The text to be sent, or - for STDIN" },
         ],

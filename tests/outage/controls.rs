@@ -1,11 +1,11 @@
 //! Controls: with one rule taken away from the programs, what the other tests of this suite look at comes out wrong.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::down::events;
-use crate::lab::{Lab, SOON, UNKNOWN_WAIT};
+use crate::lab::{Lab, UNKNOWN_WAIT};
 use crate::proxy::{Fault, Kind, Page};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -24,11 +24,7 @@ fn sent_again() {
     lab.proxy.deafen();
     lab.proxy.spoil(Kind::Started, Fault::Swallowed);
     let asked = lab.run("exit 3");
-    let deadline = Instant::now() + SOON;
-    while lab.count(&asked, "started") < 2 {
-        assert!(Instant::now() < deadline, "the rule was taken away, and nothing came twice\n{}", lab.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    lab.until("it comes twice", |lab| lab.count(&asked, "started") >= 2);
     lab.proxy.mend(Kind::Started);
     lab.wait_for(&asked, "ended");
     lab.stop();
@@ -38,11 +34,7 @@ fn judged_early() {
     let mut lab = Lab::without("judged-late-enough", LONG);
     lab.proxy.spoil(Kind::Started, Fault::Silent);
     let asked = lab.run("exit 3");
-    let deadline = Instant::now() + SOON;
-    while lab.attempts(Kind::Started) < 2 {
-        assert!(Instant::now() < deadline, "the rule was taken away, and it was not sent early\n{}", lab.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    lab.until("it is sent again, long before it may be judged", |lab| lab.attempts(Kind::Started) >= 2);
     lab.proxy.mend(Kind::Started);
     lab.wait_for(&asked, "ended");
     lab.stop();
@@ -53,11 +45,7 @@ fn cut_pull() {
     lab.proxy.spoil(Kind::Pull, Fault::CutInHead);
     let before = lab.attempts(Kind::Pull);
     let asked = lab.run("exit 0");
-    let deadline = Instant::now() + SOON;
-    while lab.attempts(Kind::Pull) < before + 2 {
-        assert!(Instant::now() < deadline, "it is not pulled\n{}", lab.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    lab.until("it is pulled twice", |lab| lab.attempts(Kind::Pull) >= before + 2);
     assert!(!events(&lab).iter().any(|it| it["event"] == json!("pull_failure")), "the rule was taken away, and missed");
     lab.proxy.mend(Kind::Pull);
     // What was never pulled may be missed for ever: only the end of the test's own system is asked.

@@ -124,6 +124,15 @@ impl Lab {
     }
 
     /// When each attempt of this kind came, and whether the server was asked.
+    /// Waits until something holds.
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + SOON;
+        while !holds(self) {
+            assert!(Instant::now() < deadline, "never: {what}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     pub(crate) fn attempts(&self, kind: Kind) -> usize {
         self.proxy.came(kind).len()
     }

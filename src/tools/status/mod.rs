@@ -45,16 +45,7 @@ pub fn main(said: &Said<'_>) -> ExitCode {
         }
         Err(why) => answer.stopped = Some(why),
     }
-    if said.flag("json") {
-        return if answer.print().is_ok() { answer.exit_code() } else { ExitCode::FAILURE };
-    }
-    if let Some(why) = &answer.stopped {
-        #[expect(clippy::print_stderr, reason = "the reason for a failure is the program's output")]
-        {
-            eprintln!("ocx status: {}", harmless(why));
-        }
-    }
-    answer.exit_code()
+    answer.end(said.flag("json"))
 }
 
 fn no_such_run(named: &str, facts: &Facts) -> String {
