@@ -2,6 +2,8 @@
 
 /// Lines of a failed test's own words that are said again at the end: the first ones say what was wrong.
 const WORDS_MAX: usize = 12;
+/// Characters of each such line; a test may print a whole record in one.
+const LINE_CHARS_MAX: usize = 400;
 
 /// The counts, and the words of what did not pass.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -79,7 +81,7 @@ impl Tally {
             && words.len() < WORDS_MAX
             && !line.trim().is_empty()
         {
-            words.push(format!("    {line}"));
+            words.push(format!("    {}", line.chars().take(LINE_CHARS_MAX).collect::<String>()));
         }
     }
 
@@ -129,10 +131,13 @@ mod tests {
         ];
         assert_eq!(tally.remarks, told);
         let mut long = Tally::default();
-        let lines = std::iter::repeat_n("word", 2 * WORDS_MAX);
+        let word = "w".repeat(2 * LINE_CHARS_MAX);
+        let lines = std::iter::repeat_n(word.as_str(), 2 * WORDS_MAX);
         for line in ["---- t ----"].into_iter().chain(lines).chain(["test result: FAILED. 0 passed; 1 failed"]) {
             long.line(line);
         }
-        assert_eq!(long.remarks.concat().lines().count(), 1 + WORDS_MAX);
+        let told = long.remarks.concat();
+        assert_eq!(told.lines().count(), 1 + WORDS_MAX);
+        assert!(told.lines().all(|it| it.len() <= LINE_CHARS_MAX + 4));
     }
 }
