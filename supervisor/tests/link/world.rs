@@ -17,7 +17,7 @@ use supervisor::wire::message::{End, EndedBy, Event, EventNumber, Handle, Reply,
 use supervisor::wire::plan::{LaunchPlan, Process, Step};
 
 /// How long anything expected may take before the test fails.
-pub(crate) const SOON: Duration = Duration::from_secs(120);
+pub(crate) const SOON: Duration = Duration::from_secs(300);
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
