@@ -7,6 +7,7 @@ pub mod blob;
 mod cards;
 pub mod chat;
 pub mod clone;
+pub mod collect;
 mod delta;
 pub mod http;
 pub mod listing;

@@ -5,16 +5,66 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rusqlite::Connection;
 use serde_json::{Map, Value, json};
 
-use super::letters::Letters;
-use super::{clones, letters, receipt};
+use super::letters::{Letters, Users};
+use super::{clones, collect, letters, receipt};
 
 /// Largest question, in bytes.
 pub const QUESTION_MAX: u64 = 1 << 20;
+
+/// What a tool is asked, and by whom.
+pub(super) struct Asked<'a> {
+    pub(super) repository: &'a Path,
+    /// One snapshot of the repository, read-only.
+    pub(super) db: &'a Connection,
+    pub(super) users: &'a Users,
+    pub(super) caller: &'a Caller,
+    pub(super) peer: &'a Peer,
+    pub(super) question: &'a Map<String, Value>,
+}
+
+/// One tool under `/ext/ocx`.
+struct Tool {
+    name: &'static str,
+    answer: fn(&Asked<'_>) -> Result<Value, Stop>,
+}
+
+/// Every tool under `/ext/ocx`.
+const TOOLS: &[Tool] = &[
+    Tool { name: "receipt", answer: receipt::answer },
+    Tool { name: "clones", answer: clones::answer },
+    Tool { name: "collect", answer: collect::answer },
+];
+
+/// Where a question came from, as Fossil tells it: the web server's word, or that of a client or proxy that adds a
+/// header `HTTPS` or, on loopback, `X-Forwarded-For`. It keeps an honest client's answer off an open network; no right
+/// is given by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) https: bool,
+    /// None for one that is named by no address, as on a local socket.
+    pub(super) address: Option<IpAddr>,
+}
+
+impl Peer {
+    fn of(env: &HashMap<String, String>) -> Self {
+        let https = env.get("HTTPS").is_some_and(|word| word.eq_ignore_ascii_case("on"));
+        // With `--https` Fossil says HTTPS=on, and REQUEST_SCHEME=http all the same.
+        let address: Option<IpAddr> = env.get("REMOTE_ADDR").and_then(|text| text.parse().ok());
+        Self { https, address: address.map(|it| it.to_canonical()) }
+    }
+
+    /// Whether nobody on a network between can read the answer.
+    pub(super) fn is_private(&self) -> bool {
+        self.https || self.address.is_some_and(|it| it.is_loopback())
+    }
+}
 
 /// A refusal: the HTTP status line and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,14 +116,14 @@ pub fn main() -> ExitCode {
 
 /// The whole answer, headers included.
 fn answer(env: &HashMap<String, String>, input: &mut dyn Read) -> String {
-    let path = env.get("PATH_INFO").map_or("", String::as_str);
-    let tool = path.trim_matches('/');
+    let name = env.get("PATH_INFO").map_or("", String::as_str).trim_matches('/');
+    let tool = TOOLS.iter().find(|tool| tool.name == name);
     let (status, result, stopped) = match act(tool, env, input) {
         Ok(result) => ("200 OK", result, Value::Null),
         Err(stop) => (stop.status, Value::Null, Value::String(stop.why)),
     };
     // An unknown word of the caller's is not repeated as the tool's name.
-    let tool = if matches!(tool, "receipt" | "clones") { tool } else { "" };
+    let tool = tool.map_or("", |tool| tool.name);
     let body = json!({ "tool": tool, "dry_run": false, "log": [], "result": result, "stopped": stopped });
     // The blank line always: without a header Fossil would eat the first line.
     format!(
@@ -81,10 +131,11 @@ fn answer(env: &HashMap<String, String>, input: &mut dyn Read) -> String {
     )
 }
 
-fn act(tool: &str, env: &HashMap<String, String>, input: &mut dyn Read) -> Result<Value, Stop> {
-    if !matches!(tool, "receipt" | "clones") {
-        return Err(Stop::new("404 Not Found", "there is no such tool: receipt and clones are there"));
-    }
+fn act(tool: Option<&Tool>, env: &HashMap<String, String>, input: &mut dyn Read) -> Result<Value, Stop> {
+    let Some(tool) = tool else {
+        let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+        return Err(Stop::new("404 Not Found", format!("there is no such tool; there are {}", names.join(", "))));
+    };
     let question = question(env, input)?;
     let login = match env.get("FOSSIL_USER") {
         Some(login) if !login.is_empty() && login != "nobody" => login.clone(),
@@ -96,15 +147,19 @@ fn act(tool: &str, env: &HashMap<String, String>, input: &mut dyn Read) -> Resul
         repository.ok_or_else(|| Stop::new("500 Internal Server Error", "FOSSIL_REPOSITORY is not set"))?,
     );
     let db = letters::open(&repository)?;
-    let users = letters::Users::read(&db)?;
+    let users = Users::read(&db)?;
     // From the repository rather than FOSSIL_CAPABILITIES, so that caller and users are judged alike in every version.
     let letters =
         users.of(&login).ok_or_else(|| Stop::new("401 Unauthorized", "not signed in as a user of this server"))?;
     let caller = Caller { login, letters };
-    match tool {
-        "receipt" => receipt::answer(&db, &users, &caller, &question),
-        _ => clones::answer(&repository, &caller, &question),
-    }
+    (tool.answer)(&Asked {
+        repository: &repository,
+        db: &db,
+        users: &users,
+        caller: &caller,
+        peer: &Peer::of(env),
+        question: &question,
+    })
 }
 
 /// The question, once its outside is as it must be.
@@ -167,6 +222,31 @@ mod tests {
             env.insert((*name).to_owned(), (*value).to_owned());
         }
         answer(&env, &mut body.as_bytes())
+    }
+
+    #[test]
+    fn a_peer_is_private_over_https_or_loopback_alone() {
+        let private = |https: &str, address: &str| {
+            let env = [("HTTPS", https), ("REMOTE_ADDR", address)].map(|(k, v)| (k.to_owned(), v.to_owned()));
+            Peer::of(&env.into()).is_private()
+        };
+        for (https, address) in
+            [("", "127.0.0.1"), ("off", "::1"), ("", "::ffff:127.0.0.9"), ("on", "10.0.0.9"), ("ON", "")]
+        {
+            assert!(private(https, address), "{https} {address}");
+        }
+        for (https, address) in
+            [("", "10.0.0.9"), ("off", "fe80::1"), ("", ""), ("0", "localhost"), ("", "::ffff:10.0.0.9")]
+        {
+            assert!(!private(https, address), "{https} {address}");
+        }
+    }
+
+    #[test]
+    fn names_of_tools_stand_once() {
+        for (index, tool) in TOOLS.iter().enumerate() {
+            assert!(TOOLS.iter().skip(index + 1).all(|other| other.name != tool.name), "{} twice", tool.name);
+        }
     }
 
     #[test]

@@ -1,17 +1,15 @@
 //! The tool `clones` (C-61): which host acts for which clone, as the hosts themselves say.
 //!
-//! Kept in `ocx/clones.json` beside the repository; written whole, by rename, under a lock.
+//! Kept in `ocx/clones.json` beside the repository.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::io;
 
-use rustix::fs::{FlockOperation, flock};
 use serde_json::{Map, Value, json};
 
-use super::cgi::{BAD, Caller, FORBIDDEN, Stop, UNAVAILABLE, only_keys};
+use super::cgi::{Asked, BAD, Caller, FORBIDDEN, Stop, UNAVAILABLE, only_keys};
+use super::kept::Folder;
+use super::stamp::now;
+use crate::protocol::names::CloneCode;
 
 /// Most clones listed; the one not seen for the longest goes.
 pub(super) const LISTED_MAX: usize = 1000;
@@ -19,24 +17,20 @@ pub(super) const LISTED_MAX: usize = 1000;
 pub(super) const LISTED_PER_LOGIN: usize = 20;
 /// Longest host or release name, in bytes.
 pub(super) const NAME_MAX: usize = 255;
-/// Longest wait for another caller's write.
-pub(super) const LOCK_WAIT: Duration = Duration::from_secs(5);
+const FILE: &str = "clones.json";
+/// Larger than `LISTED_MAX` of the longest lines: a name's bytes may each be written as six.
+const FILE_BYTES_MAX: u64 = 8 << 20;
 
-pub(super) fn answer(repository: &Path, caller: &Caller, question: &Map<String, Value>) -> Result<Value, Stop> {
+pub(super) fn answer(asked: &Asked<'_>) -> Result<Value, Stop> {
+    let (caller, question) = (asked.caller, asked.question);
     if !(caller.letters.admin() || caller.letters.node()) {
         return Err(Stop::new(FORBIDDEN, "only a clone's user (letters g, o, C, 4, w) or an admin may ask"));
     }
     only_keys(question, &["clone", "host", "release"])?;
-    let folder = repository.parent().unwrap_or(Path::new("/")).join("ocx");
     let failed = |error: io::Error| Stop::new(UNAVAILABLE, format!("the list could not be kept: {error}"));
-    match DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-        _ => {}
-    }
-    // Held to the end of this call; the file stays, as removing it would let two callers hold two locks.
-    let lock = locked(&folder.join("clones.lock")).map_err(failed)?;
-    let file = folder.join("clones.json");
-    let mut list = read(&file).map_err(failed)?;
+    let folder = Folder::beside(asked.repository).map_err(failed)?;
+    let lock = folder.lock("clones.lock").map_err(failed)?;
+    let mut list = read(&folder).map_err(failed)?;
     if !question.is_empty() {
         let line = line(caller, question)?;
         list.retain(|old| old.get("login") != line.get("login") || old.get("clone") != line.get("clone"));
@@ -48,7 +42,8 @@ pub(super) fn answer(repository: &Path, caller: &Caller, question: &Map<String, 
         }
         list.push(line);
         list.drain(..list.len().saturating_sub(LISTED_MAX));
-        write(&folder, &file, &list).map_err(failed)?;
+        let bytes = serde_json::to_vec(&list).map_err(|error| failed(error.into()))?;
+        folder.write(FILE, &bytes).map_err(failed)?;
     }
     drop(lock);
     Ok(Value::Array(list))
@@ -60,7 +55,7 @@ fn line(caller: &Caller, question: &Map<String, Value>) -> Result<Value, Stop> {
         _ => Err(Stop::new(BAD, format!("{key} is not a text of {NAME_MAX} bytes at most"))),
     };
     let clone = text("clone")?;
-    if clone.len() != 40 || !clone.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+    if CloneCode::new(clone).is_none() {
         return Err(Stop::new(BAD, "clone is not a server-code of 40 lower-case hex digits"));
     }
     Ok(
@@ -69,66 +64,14 @@ fn line(caller: &Caller, question: &Map<String, Value>) -> Result<Value, Stop> {
 }
 
 /// The list; a file that is not there is an empty one, and one that cannot be read is not overwritten.
-fn read(file: &Path) -> io::Result<Vec<Value>> {
-    let bytes = match fs::read(file) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    serde_json::from_slice(&bytes).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))
+fn read(folder: &Folder) -> io::Result<Vec<Value>> {
+    let Some(bytes) = folder.read(FILE, FILE_BYTES_MAX)? else { return Ok(Vec::new()) };
+    serde_json::from_slice(&bytes)
+        .map_err(|error| io::Error::other(format!("{}: {error}", folder.file(FILE).display())))
 }
 
-fn write(folder: &Path, file: &Path, list: &[Value]) -> io::Result<()> {
-    let part = folder.join("clones.json.part");
-    let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-    out.write_all(&serde_json::to_vec(list)?)?;
-    out.sync_all()?;
-    fs::rename(&part, file)?;
-    File::open(folder)?.sync_all()
-}
-
-fn locked(path: &Path) -> io::Result<File> {
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    let deadline = Instant::now() + LOCK_WAIT;
-    loop {
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(lock),
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(20))
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-fn now() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    time(seconds)
-}
-
-/// RFC 3339 in UTC, of seconds since 1970 (the civil calendar counted from 1 March, so that leap days come last).
-fn time(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * day + 2) / 153;
-    let date = day - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_written_in_utc() {
-        assert_eq!(time(0), "1970-01-01T00:00:00Z");
-        assert_eq!(time(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(time(1_772_323_199), "2026-02-28T23:59:59Z");
-        assert_eq!(time(1_772_323_200), "2026-03-01T00:00:00Z");
-    }
+/// Whether a host has said that it acts for this clone as this user. False too when the list cannot be read.
+pub(super) fn is_listed(folder: &Folder, login: &str, clone: &str) -> bool {
+    let is = |line: &Value, key: &str, text: &str| line.get(key).and_then(Value::as_str) == Some(text);
+    read(folder).is_ok_and(|list| list.iter().any(|line| is(line, "login", login) && is(line, "clone", clone)))
 }

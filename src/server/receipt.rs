@@ -5,20 +5,16 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Map, Value, json};
 
-use super::cgi::{BAD, Caller, FORBIDDEN, Stop, only_keys};
-use super::letters::{Users, busy};
+use super::cgi::{Asked, BAD, FORBIDDEN, Stop, only_keys};
+use super::letters::busy;
 
 /// Most names in each list of one question.
 pub(super) const NAMES_MAX: usize = 500;
 /// Longest name, in bytes.
 pub(super) const NAME_MAX: usize = 200;
 
-pub(super) fn answer(
-    db: &Connection,
-    users: &Users,
-    caller: &Caller,
-    question: &Map<String, Value>,
-) -> Result<Value, Stop> {
+pub(super) fn answer(asked: &Asked<'_>) -> Result<Value, Stop> {
+    let Asked { db, users, caller, question, .. } = asked;
     if !(caller.letters.admin() || (caller.letters.holds('o') && caller.letters.holds('C'))) {
         return Err(Stop::new(
             FORBIDDEN,
@@ -96,7 +92,7 @@ fn highest(db: &Connection) -> Result<i64, rusqlite::Error> {
 }
 
 /// Receipt, row and sender of an artifact that has come and is not held for moderation.
-fn receipt(db: &Connection, hash: &str) -> Result<Option<(i64, i64, Option<String>)>, rusqlite::Error> {
+pub(super) fn receipt(db: &Connection, hash: &str) -> Result<Option<(i64, i64, Option<String>)>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT b.rcvid, b.rid, u.login FROM blob b
            JOIN rcvfrom r USING (rcvid) LEFT JOIN user u ON u.uid = r.uid

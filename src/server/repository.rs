@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use sha1::Digest as _;
 
 use crate::fossil::Program;
@@ -98,9 +98,25 @@ pub fn make(
         set_user(file, user)?;
     }
     set(file, SETTINGS)?;
-    open(file)?
-        .query_row("SELECT value FROM config WHERE name = 'project-code'", [], |row| row.get(0))
-        .map_err(Into::into)
+    Ok(project_code(&open(file)?)?)
+}
+
+/// A password as table `user` holds it: SHA1 of `PROJECT-CODE/LOGIN/PASSWORD` in hex.
+pub(super) fn stored_password(project: &str, login: &str, password: &str) -> String {
+    let digest = sha1::Sha1::digest(format!("{project}/{login}/{password}").as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(super) fn project_code(db: &Connection) -> Result<String, rusqlite::Error> {
+    db.query_row("SELECT value FROM config WHERE name = 'project-code'", [], |row| row.get(0))
+}
+
+/// Whether `password` is the one `login` signs in with; `None` when there is no such user.
+pub(super) fn is_password(db: &Connection, login: &str, password: &str) -> Result<Option<bool>, rusqlite::Error> {
+    let stored: Option<Option<String>> =
+        db.query_row("SELECT CAST(pw AS TEXT) FROM user WHERE login = ?1", [login], |row| row.get(0)).optional()?;
+    let project = project_code(db)?;
+    Ok(stored.map(|stored| stored.is_some_and(|stored| stored == stored_password(&project, login, password))))
 }
 
 /// Makes `user`, or gives it this password and these letters. Its session, if any, goes on.
@@ -110,10 +126,8 @@ pub fn make(
 pub fn set_user(file: &Path, user: &ServerUser<'_>) -> Result<(), RepositoryError> {
     let mut db = open(file)?;
     let transaction = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let project: String =
-        transaction.query_row("SELECT value FROM config WHERE name = 'project-code'", [], |row| row.get(0))?;
-    let secret = sha1::Sha1::digest(format!("{project}/{}/{}", user.login, user.password).as_bytes());
-    let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let project = project_code(&transaction)?;
+    let secret = stored_password(&project, user.login, user.password);
     let changed = transaction
         .execute("UPDATE user SET pw = ?2, cap = ?3 WHERE login = ?1", [user.login, &secret, user.letters])?;
     if changed == 0 {
@@ -157,7 +171,7 @@ pub fn set(file: &Path, settings: Settings<'_>) -> Result<(), RepositoryError> {
     Ok(())
 }
 
-fn open(file: &Path) -> Result<Connection, RepositoryError> {
+pub(super) fn open(file: &Path) -> Result<Connection, RepositoryError> {
     let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(BUSY_WAIT)?;
     Ok(db)

@@ -6,6 +6,8 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::table::{Form, Key, TOOLS, Tool};
+use crate::protocol::names::{CloneCode, Login};
+use crate::server::secrets::SecretName;
 
 const ABOUT: &str = "Work on your own machines, asked for and answered through a Fossil server";
 
@@ -45,6 +47,10 @@ fn argument(key: &Key) -> Arg {
         Form::Path => arg.long(key.name).value_name("FILE").value_parser(ValueParser::path_buf()),
         Form::Port => arg.long(key.name).value_name("PORT").value_parser(clap::value_parser!(u16).range(1..)),
         Form::File => arg.value_name("FILE").required(true).value_parser(ValueParser::path_buf()),
+        Form::Repository => arg.value_name("REPO").required(true).value_parser(ValueParser::path_buf()),
+        Form::Login(shown) => arg.value_name(shown).required(true).value_parser(login),
+        Form::Clone => arg.value_name("SERVER-CODE").required(true).value_parser(clone),
+        Form::Secret => arg.value_name("NAME").required(true).value_parser(secret),
         Form::Run => arg.value_name("RUN").value_parser(run),
         Form::Command => arg.last(true).num_args(1..).value_name("COMMAND"),
     }
@@ -58,6 +64,18 @@ fn run(word: &str) -> Result<String, String> {
     } else {
         Err("a run is named by its hash, or by the first ten digits or more of it: 0 to 9 and a to f".to_owned())
     }
+}
+
+fn login(word: &str) -> Result<Login, &'static str> {
+    Login::new(word).ok_or("a login is a text without control characters, not empty")
+}
+
+fn clone(word: &str) -> Result<CloneCode, &'static str> {
+    CloneCode::new(word).ok_or("a server-code is 40 digits, 0 to 9 and a to f; its host lists it, and a run names it")
+}
+
+fn secret(word: &str) -> Result<SecretName, &'static str> {
+    SecretName::new(word).ok_or("a secret's name is of letters, digits and _, and not too long")
 }
 
 /// What was said on the command line for one tool.
@@ -81,6 +99,24 @@ impl Said<'_> {
     #[must_use]
     pub fn run(&self, name: &str) -> Option<&str> {
         self.0.get_one::<String>(name).map(String::as_str)
+    }
+
+    /// A user's login, if given.
+    #[must_use]
+    pub fn login(&self, name: &str) -> Option<Login> {
+        self.0.get_one::<Login>(name).cloned()
+    }
+
+    /// A clone's server-code, if given.
+    #[must_use]
+    pub fn clone_code(&self, name: &str) -> Option<CloneCode> {
+        self.0.get_one::<CloneCode>(name).cloned()
+    }
+
+    /// A secret's name, if given.
+    #[must_use]
+    pub fn secret(&self, name: &str) -> Option<SecretName> {
+        self.0.get_one::<SecretName>(name).cloned()
     }
 
     /// A port, if given.
@@ -112,6 +148,25 @@ mod tests {
             assert!(command().try_get_matches_from(["ocx", "status", run]).is_err(), "{run}");
         }
         assert!(command().try_get_matches_from(["ocx", "status", "3f2a91c07b"]).is_ok());
+    }
+
+    #[test]
+    fn names_of_the_wrong_form_are_refused() {
+        let code = "0123456789012345678901234567890123456789";
+        let taken = |words: &[&str]| command().try_get_matches_from([&["ocx"], words].concat()).is_ok();
+        assert!(taken(&["approve", "x.fossil", "builder", "lab-1", code]));
+        assert!(taken(&["secret", "--remove", "x.fossil", "TOK_1"]));
+        for wrong in [
+            &["approve", "x.fossil", "builder", "lab-1"][..],
+            &["approve", "x.fossil", "builder", "lab-1", "0123"],
+            &["approve", "x.fossil", "", "lab-1", code],
+            &["revoke", "x.fossil", "builder", "a\nb", code],
+            &["secret", "x.fossil"],
+            &["secret", "x.fossil", "../x"],
+            &["secret", "x.fossil", "TOK", "the-text"],
+        ] {
+            assert!(!taken(wrong), "{wrong:?}");
+        }
     }
 
     #[test]

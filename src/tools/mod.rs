@@ -1,9 +1,11 @@
 //! The tools: one table of them, the command line made from it, the answer they share, one file a tool.
 
 pub mod answer;
+pub mod approve;
 pub mod check;
 pub mod command_line;
 pub mod protocol;
+pub mod secret;
 pub mod status;
 pub mod table;
 pub mod teller;
@@ -30,6 +32,9 @@ pub fn main(args: Vec<std::ffi::OsString>) -> ExitCode {
         Some(("status", said)) => status::main(&Said(said)),
         Some(("check", said)) => check::main(&Said(said)),
         Some(("protocol", said)) => protocol::main(&Said(said)),
+        Some(("approve", said)) => approve::main(&Said(said)),
+        Some(("revoke", said)) => approve::revoke(&Said(said)),
+        Some(("secret", said)) => secret::main(&Said(said)),
         // Rows that are no tool of a person's never come here: main.rs starts them by their first word.
         Some((name, _)) => {
             #[expect(clippy::print_stderr, reason = "wrong usage is told where the rest of it is")]

@@ -15,6 +15,14 @@ pub enum Form {
     Run,
     /// A file of this host, or `-` for STDIN.
     File,
+    /// A Fossil server's repository on this host.
+    Repository,
+    /// A user of a Fossil server, and how help names it.
+    Login(&'static str),
+    /// A clone's server-code.
+    Clone,
+    /// A secret's name.
+    Secret,
     /// Everything after `--`: a program and its arguments.
     Command,
 }
@@ -37,6 +45,8 @@ pub enum Who {
     Root,
     /// Anyone on this host; who is not root is told less.
     Anyone,
+    /// The account that owns a server's repository, on the server's host; root becomes it.
+    ServerHost,
     /// The supervisor, which starts it with descriptors nobody else has.
     Supervisor,
     /// Fossil, as an extension; who may ask is decided by the caller's letters on the server.
@@ -61,6 +71,10 @@ pub struct Tool {
     /// Whether `ocx --help` names it.
     pub shown: bool,
 }
+
+const JSON: Key = Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" };
+const DRY_RUN: Key = Key { name: "dry-run", form: Form::Flag, does: "Say what would be done, and do nothing" };
+const REPOSITORY: Key = Key { name: "repo", form: Form::Repository, does: "The server's repository, NAME.fossil" };
 
 /// Every tool of this program.
 pub const TOOLS: &[Tool] = &[
@@ -129,7 +143,7 @@ Examples:
   ocx status --json | jq .result.runs",
         keys: &[
             Key { name: "root", form: Form::Directory, does: "The service's directory [default: /var/lib/ocx]" },
-            Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" },
+            JSON,
             Key { name: "run", form: Form::Run, does: "One run: its hash, or the first ten digits or more" },
         ],
         who: Who::Anyone,
@@ -158,7 +172,7 @@ Examples:
             Key { name: "ceiling", form: Form::Path, does: "The host owner's r-senders.json" },
             Key { name: "unconfined", form: Form::Flag, does: "The host runs what has no sandbox" },
             Key { name: "root", form: Form::Directory, does: "The service's directory there [default: /var/lib/ocx]" },
-            Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" },
+            JSON,
             Key { name: "file", form: Form::File, does: "The text to be sent, or - for STDIN" },
         ],
         who: Who::Anyone,
@@ -177,8 +191,94 @@ Exit codes: 0 printed; 1 STDOUT could not be written; 2 wrong usage.
 Examples:
   ocx protocol | less
   ocx protocol --json | jq '.result.tables[] | select(.title == \"Refusals\")'",
-        keys: &[Key { name: "json", form: Form::Flag, does: "Print one JSON object, and nothing else on STDOUT" }],
+        keys: &[JSON],
         who: Who::Anyone,
+        mcp: false,
+        shown: true,
+    },
+    Tool {
+        name: "approve",
+        does: "Let a clone's host collect the password of a process's user, which is set at the first approval",
+        teaches: "\
+A process with a password step works as a user of the server. The host that runs it holds no password of that user: it \
+collects it from the server for one run, signed in as its clone's user, and is told it only for a clone approved here, \
+only for a run that an admin or setup user sent to that clone and that has not ended.
+
+USER must be there already, with the letters its work needs (g and o for the clone, i to check in), and hold neither \
+admin or setup nor a clone's letters. The first approval sets a random password: nobody else can sign in as USER then, \
+so it should be a user that is no person. Later approvals and runs change no password.
+
+Run it on the server's host, as the account that owns REPO, or as root, which becomes that account. What is approved is \
+kept in the folder ocx beside REPO (approvals.json); each password handed out is a line of collect.log there. Keep one \
+repository in a folder: two would share it, and a user approved for one is refused by the other. The server must be \
+reached over https, or from its own host; behind a web server that speaks https, start fossil with --https.
+
+Exit codes: 0 approved, or it was already; 1 nothing was changed, with the reason; 2 wrong usage.
+
+Examples:
+  ocx approve /srv/fossil/project.fossil builder lab-1 3f2a91c07b3f2a91c07b3f2a91c07b3f2a91c07b
+  ocx approve --dry-run --json project.fossil builder lab-1 CODE",
+        keys: &[
+            REPOSITORY,
+            Key { name: "user", form: Form::Login("USER"), does: "The process's user" },
+            Key { name: "login", form: Form::Login("LOGIN"), does: "The clone's user, as its host signs in" },
+            Key { name: "clone", form: Form::Clone, does: "The clone's server-code, 40 digits" },
+            DRY_RUN,
+            JSON,
+        ],
+        who: Who::ServerHost,
+        mcp: false,
+        shown: true,
+    },
+    Tool {
+        name: "revoke",
+        does: "Take an approval back: that clone's host is not told the user's password any more",
+        teaches: "\
+The password itself stays as it is, for the other clones approved, and for who collected it: to shut a host out that \
+may have kept it, revoke all of USER's approvals and approve those that go on, which sets another password.
+
+Run it on the server's host, as the account that owns REPO, or as root, which becomes that account.
+
+Exit codes: 0 revoked; 1 nothing was changed, with the reason; 2 wrong usage.
+
+Examples:
+  ocx revoke /srv/fossil/project.fossil builder lab-1 3f2a91c07b3f2a91c07b3f2a91c07b3f2a91c07b",
+        keys: &[
+            REPOSITORY,
+            Key { name: "user", form: Form::Login("USER"), does: "The process's user" },
+            Key { name: "login", form: Form::Login("LOGIN"), does: "The clone's user, as its host signs in" },
+            Key { name: "clone", form: Form::Clone, does: "The clone's server-code, 40 digits" },
+            DRY_RUN,
+            JSON,
+        ],
+        who: Who::ServerHost,
+        mcp: false,
+        shown: true,
+    },
+    Tool {
+        name: "secret",
+        does: "Keep a text that runs may name in their environment as $$secret:NAME$$, or take it away",
+        teaches: "\
+The text is read from STDIN, so that it stands on no command line; one newline at its end is left out. It is kept in \
+the folder ocx/secrets beside REPO, for the account that owns REPO alone. A run on this host names it in a string of \
+process.env; it is in no message, and hidden in the kept logs. Another host has none of it.
+
+Run it on the server's host, as the account that owns REPO, or as root, which becomes that account.
+
+Exit codes: 0 kept or removed; 1 nothing was changed, with the reason; 2 wrong usage.
+
+Examples:
+  ocx secret project.fossil TOKEN < token.txt
+  printf %s \"$token\" | ocx secret project.fossil TOKEN
+  ocx secret --remove project.fossil TOKEN",
+        keys: &[
+            REPOSITORY,
+            Key { name: "name", form: Form::Secret, does: "Its name: letters, digits and _" },
+            Key { name: "remove", form: Form::Flag, does: "Take it away; nothing is read" },
+            DRY_RUN,
+            JSON,
+        ],
+        who: Who::ServerHost,
         mcp: false,
         shown: true,
     },

@@ -74,7 +74,8 @@ fn refusals() {
         (403, "POST", "/ext/ocx/receipt", json, b"{}", Some(looker.as_str())),
         (403, "POST", "/ext/ocx/clones", json, b"{}", Some(looker.as_str())),
         (400, "POST", "/ext/ocx/clones", json, b"{\"clone\":\"abc\",\"host\":\"h\",\"release\":\"r\"}", cookie),
-        (404, "POST", "/ext/ocx/collect", json, b"{}", cookie),
+        (400, "POST", "/ext/ocx/collect", json, b"{}", cookie),
+        (404, "POST", "/ext/ocx/approve", json, b"{}", cookie),
         (404, "POST", "/ext/ocx", json, b"{}", cookie),
     ] {
         let (got, answer) = ask(&lab, method, path, kind, body, cookie);

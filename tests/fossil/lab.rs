@@ -14,8 +14,10 @@ use rusqlite::{Connection, OpenFlags};
 
 pub(crate) const WAIT: Duration = Duration::from_secs(60);
 /// Login, password, letters. The passwords hold what a URL, a form or a shell would read otherwise.
-pub(crate) const USERS: [(&str, &str, &str); 7] = [
+pub(crate) const USERS: [(&str, &str, &str); 9] = [
     ("appender", "append", "oc"),
+    ("lab-2", "lab two", "goC4wrn"),
+    ("builder", "builder pw", "goi"),
     ("lab-1", "p:@/ %w&'\"é", "goC4wrn"),
     ("bob", "bob pw", "go34wnrR"),
     ("pusher", "push", "gioC"),

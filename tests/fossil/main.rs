@@ -10,8 +10,10 @@
     reason = "a test that finds what it did not expect ends there"
 )]
 
+mod approvals;
 mod chat;
 mod clones;
+mod collect;
 mod extension;
 mod fake;
 mod lab;
@@ -35,9 +37,18 @@ fn main() -> ExitCode {
         store::crash_while_writing(file.as_ref());
     }
     let version = support::fossil_version();
-    let tests: Vec<(&str, fn())> =
-        [pages::TESTS, unsure::TESTS, receipts::TESTS, chat::TESTS, clones::TESTS, store::TESTS, extension::TESTS]
-            .concat();
+    let tests: Vec<(&str, fn())> = [
+        pages::TESTS,
+        unsure::TESTS,
+        receipts::TESTS,
+        chat::TESTS,
+        clones::TESTS,
+        store::TESTS,
+        extension::TESTS,
+        collect::TESTS,
+        approvals::TESTS,
+    ]
+    .concat();
     let mut trials: Vec<Trial> = tests
         .into_iter()
         .map(|(name, test)| support::trial(name, test, version.is_none().then(|| "no fossil on PATH".to_owned())))

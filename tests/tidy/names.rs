@@ -95,7 +95,7 @@ const RULES: &[Rule] = &[
         under: "src/",
         // Times in posts, logs and lists, and how long ago a person is told something was. How old a settled run's files are: a
         // clock that jumps folds them early or late, and loses nothing.
-        but: &["src/node/clock.rs", "src/node/fold.rs", "src/server/clones.rs", "src/tools/status/"],
+        but: &["src/node/clock.rs", "src/node/fold.rs", "src/server/stamp.rs", "src/tools/status/"],
         never: WALL_CLOCK,
         why: "nothing waits, ends or is ordered by a clock that can be set (decisions C-119)",
     },
