@@ -64,7 +64,10 @@ pub enum Kept {
     /// `ending`, with the text.
     Ending,
     /// `done`.
-    Done,
+    Done {
+        /// Whether a `publish` has been taken up and its retry is not over.
+        retrying: bool,
+    },
 }
 
 /// What the supervisor says of a run.
@@ -96,10 +99,12 @@ pub enum Resume {
 #[must_use]
 pub fn resume(kept: Kept, care: Care, started_counts: bool) -> Resume {
     match (kept, care) {
-        (Kept::Done, Care::None) => Resume::At(State::Settled, &[]),
-        (Kept::Done, Care::Held(_)) => Resume::At(State::Publishing, &[Do::NoteEvents, Do::Publish]),
+        (Kept::Done { retrying: false }, Care::None) => Resume::At(State::Settled, &[]),
+        // Nobody has it in care: what is retried is read from where it was left.
+        (Kept::Done { retrying: true }, Care::None) => Resume::At(State::Publishing, &[Do::Publish]),
+        (Kept::Done { .. }, Care::Held(_)) => Resume::At(State::Publishing, &[Do::NoteEvents, Do::Publish]),
         // C-108: after the supervisor's death only `publish` retries what is unfinished.
-        (Kept::Done, Care::Orphaned(_)) => Resume::At(State::Releasing, &[Do::NoteEvents, Do::Release]),
+        (Kept::Done { .. }, Care::Orphaned(_)) => Resume::At(State::Releasing, &[Do::NoteEvents, Do::Release]),
         (Kept::Ending, _) => Resume::At(State::Ending, &[Do::NoteEvents, Do::PostEnded]),
         (Kept::Taken { .. } | Kept::Nothing, Care::Held(Phase::Launched)) => Resume::At(State::Running, &[]),
         (Kept::Taken { .. } | Kept::Nothing, Care::Held(Phase::Exited | Phase::Removed)) => {
@@ -152,11 +157,11 @@ mod tests {
         for &state in State::ALL {
             for event in [Event::Exited, Event::Orphaned] {
                 let step = advance(state, event).unwrap();
-                let later = matches!(step.to, State::Logging | State::Ending) && step.to != state;
+                let later = matches!(step.to, State::Logging | State::Hashing | State::Ending) && step.to != state;
                 assert!(later || step.effects.contains(&Do::NoteEvents), "{event} while {state}");
             }
         }
-        assert!(advance(State::Logging, Event::LogsWritten).unwrap().effects.contains(&Do::NoteEvents));
+        assert!(advance(State::Hashing, Event::FilesHashed).unwrap().effects.contains(&Do::NoteEvents));
     }
 
     #[test]
@@ -202,6 +207,23 @@ mod tests {
         assert_eq!(advance(State::Launching, Event::StoppedFirst).unwrap().to, State::Ending);
     }
 
+    /// V2-2.3-30: from a publish no road leads to a launch.
+    #[test]
+    fn a_publish_never_launches() {
+        let mut reached = vec![advance(State::Settled, Event::PublishAsked).unwrap().to];
+        while let Some(next) = reached
+            .iter()
+            .flat_map(|from| LIFE.iter().filter(move |row| row.from == *from && row.on != Event::PublishAsked))
+            .map(|row| row.to)
+            .find(|to| !reached.contains(to))
+        {
+            reached.push(next);
+        }
+        assert_eq!(reached, [State::Publishing, State::Releasing, State::Settled]);
+        let effects = LIFE.iter().filter(|row| reached.contains(&row.from)).flat_map(|row| row.effects);
+        assert!(!effects.into_iter().any(|it| *it == Do::Launch));
+    }
+
     /// P2: `ended` is posted only from a durable text.
     #[test]
     fn ended_is_saved_before_it_is_posted() {
@@ -218,9 +240,14 @@ mod tests {
         let phases = [Phase::Taken, Phase::Preparing, Phase::Prepared, Phase::Launched, Phase::Exited, Phase::Removed];
         let mut cares = vec![Care::None];
         cares.extend(phases.iter().flat_map(|p| [Care::Held(*p), Care::Orphaned(*p)]));
-        for kept in
-            [Kept::Nothing, Kept::Taken { started: false }, Kept::Taken { started: true }, Kept::Ending, Kept::Done]
-        {
+        for kept in [
+            Kept::Nothing,
+            Kept::Taken { started: false },
+            Kept::Taken { started: true },
+            Kept::Ending,
+            Kept::Done { retrying: false },
+            Kept::Done { retrying: true },
+        ] {
             for care in &cares {
                 for counts in [false, true] {
                     if let Resume::At(_, effects) = resume(kept, *care, counts)

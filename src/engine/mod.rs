@@ -6,6 +6,7 @@ pub mod check;
 pub mod expand;
 pub mod message;
 pub mod plan;
+pub mod publications;
 pub mod quote;
 pub mod read;
 pub mod report;

@@ -12,7 +12,7 @@ use super::message::Message;
 use super::quote;
 use crate::protocol::kinds::Kind;
 use crate::protocol::names::RunId;
-use crate::protocol::outcomes::Outcome;
+use crate::protocol::outcomes::{OUTCOMES, Outcome};
 use crate::protocol::values::VALUES;
 
 /// A message of ours about a run: three backticks, `json`, one line of JSON.
@@ -156,6 +156,69 @@ fn push_stream(text: &mut String, name: &str, tail: Tail<'_>) {
     let about = if is_cut { format!("\nThe last {} bytes of {name}:\n", tail.keep_bytes) } else { String::new() };
     let end = if shown.ends_with('\n') { "" } else { "\n" };
     let _always_ok = write!(text, "{about}\n{fence}{name}\n{shown}{end}{fence}\n");
+}
+
+/// What became of one unversioned file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileTold<'a> {
+    /// The server's name for it.
+    pub name: &'a str,
+    /// Its SHA-256 in hex, once the server has it; else why it was not sent.
+    pub sent: Result<&'a str, &'a str>,
+}
+
+/// The reply that names each unversioned file (protocol 2.10). `publish` is the message that asked for it again.
+#[must_use]
+pub fn files(run: &RunId, files: &[FileTold<'_>], publish: Option<&str>) -> String {
+    let mut text = format!("Run {run}: unversioned files{}\n\n", asked_by(publish));
+    for FileTold { name, sent } in files {
+        let _always_ok = match sent {
+            Ok(sha256) => writeln!(text, "- {}: sent, SHA-256 {sha256}", quote::json(name)),
+            Err(why) => writeln!(text, "- {}: not sent: {}", quote::json(name), one_line(why)),
+        };
+    }
+    text
+}
+
+/// The reply about a verdict that was not written.
+#[must_use]
+pub fn no_verdict(run: &RunId, why: &str, publish: Option<&str>) -> String {
+    format!("Run {run}: no verdict was written{}: {}\n", asked_by(publish), one_line(why))
+}
+
+fn asked_by(publish: Option<&str>) -> String {
+    publish.map_or_else(String::new, |publish| format!(", as publish {} asks", quote::shown(publish)))
+}
+
+/// Someone's words within a line of ours: no fence begins in it.
+fn one_line(text: &str) -> String {
+    text.split(|c: char| c.is_whitespace() || c.is_control() || c == '`').collect::<Vec<_>>().join(" ")
+}
+
+/// Why a publish did nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotPublished<'a> {
+    /// The run is in this node's hands: it waits, runs, or is being published.
+    Held,
+    /// Nothing of its plan is unfinished; with its outcome, where that is known.
+    Nothing(&'a str),
+}
+
+/// The reply to a publish that does nothing (protocol 2.3).
+#[must_use]
+pub fn not_published(run: &RunId, publish: &str, why: NotPublished<'_>) -> String {
+    let publish = quote::shown(publish);
+    let why = match why {
+        NotPublished::Held => "the run is still held by its node; what it publishes follows by itself".to_owned(),
+        NotPublished::Nothing(outcome) => {
+            let row = OUTCOMES.iter().find(|row| row.outcome.word() == outcome);
+            match row.filter(|row| !row.publishes) {
+                Some(row) => format!("files and verdicts of a run that ended {} are refused", row.outcome),
+                None => "nothing of the run is unfinished on its node".to_owned(),
+            }
+        }
+    };
+    format!("Nothing was done for publish {publish} of run {run}: {why}.\n")
 }
 
 /// The bytes without the rest of a character whose beginning was cut off.

@@ -37,7 +37,7 @@ pub(super) fn checked(db: &Connection, rid: u64, hash: &str) -> Result<Result<Ve
     Ok(if is == hash { Ok(bytes) } else { Err(format!("its bytes have another hash, {is}")) })
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -227,6 +227,28 @@ impl Http {
     }
 }
 
+impl Http {
+    /// `POST path` with so many bytes of Fossil's sync protocol, read as they are sent. No cookie: it is signed itself.
+    pub(super) fn send_stream(
+        &self,
+        path: &str,
+        body: &mut dyn std::io::Read,
+        bytes: u64,
+        wait: Duration,
+    ) -> Result<Answer, FossilError> {
+        let request = self
+            .agent
+            .post(format!("{}{path}", self.base.as_str()))
+            .header("Content-Type", "application/x-fossil-uncompressed")
+            // Fossil reads no body in chunks.
+            .header("Content-Length", bytes)
+            .config()
+            .timeout_global(Some(wait))
+            .build();
+        read(&format!("POST {}", without_query(path)), request.send(ureq::SendBody::from_reader(body)))
+    }
+}
+
 fn without_query(path: &str) -> &str {
     path.split('?').next().unwrap_or(path)
 }

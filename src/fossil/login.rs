@@ -6,7 +6,11 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use sha1::Digest as _;
+
+use super::blob::hex;
 use super::http::{ANSWER_WAIT, Answer, Base, Body, FossilError, Http};
+use super::tag::escaped;
 
 /// A user of one server. Signs in at the first request; may be shared among threads.
 pub struct Session {
@@ -74,6 +78,13 @@ impl Session {
     /// As any request; `LoginRefused` for a wrong password.
     pub fn sign_in(&self) -> Result<(), FossilError> {
         self.signed().map(drop)
+    }
+
+    /// The sync protocol's signature of a message whose SHA1 is `nonce`.
+    pub(super) fn login_card(&self, project: &str, nonce: &str) -> String {
+        let sha1 = |text: String| hex(&sha1::Sha1::digest(text.as_bytes()));
+        let secret = sha1(format!("{project}/{}/{}", self.user, self.password));
+        format!("login {} {nonce} {}\n", escaped(&self.user), sha1(format!("{nonce}{secret}")))
     }
 
     pub(super) fn answer_wait(&self) -> Duration {

@@ -17,7 +17,9 @@ pub mod program;
 mod pull;
 pub mod receipt;
 pub mod store;
+pub mod tag;
 mod tool;
+pub mod xfer;
 
 pub use chat::CHAT_MARGIN;
 pub use clone::{CloneError, PullError, Pulled};

@@ -11,7 +11,7 @@ use super::link::Answer;
 use super::over::{how_it_was, kept_log};
 use super::poster::Post;
 use super::posting::Posting;
-use super::store::{LOGS, Plan, Record};
+use super::store::Record;
 use super::tending::{Over, Tails};
 use crate::engine::check::Refusal;
 use crate::engine::report::{self, Ended, How};
@@ -21,6 +21,8 @@ use crate::protocol::names::RunId;
 
 /// Room kept for a run's `ending` and plan, in bytes, besides its kept tails twice over.
 const ENDING_BYTES: u64 = 64 << 10;
+/// Room kept for each file it names, in bytes.
+const FILE_BYTES: u64 = 1 << 10;
 
 impl Lane {
     /// Carries one effect out, or hands it over. An event that follows at once is returned.
@@ -45,11 +47,12 @@ impl Lane {
                 self.ask(hash, effect, Request::Remove { handle }, &[])?;
             }
             Do::SaveTaken => {
-                let keep = &self.accepted(hash)?.plan().process;
+                let accepted = self.accepted(hash)?;
+                let keep = &accepted.plan().process;
                 let kept = keep.keep_stderr_bytes.saturating_add(keep.keep_stdout_bytes);
-                self.store
-                    .reserve(hash, ENDING_BYTES + kept.saturating_mul(2))
-                    .map_err(|error| format!("keeping room for its end: {error}"))?;
+                let files = u64::try_from(accepted.run().process.unversioned_files.len()).unwrap_or(u64::MAX);
+                let bytes = ENDING_BYTES + kept.saturating_mul(2).saturating_add(files.saturating_mul(FILE_BYTES));
+                self.store.reserve(hash, bytes).map_err(|error| format!("keeping room for its end: {error}"))?;
                 self.save(hash, &Record::Taken { started: None })?;
             }
             Do::SaveStarted => {
@@ -75,6 +78,7 @@ impl Lane {
                 self.ask(hash, effect, Request::Stop { handle, why }, &[])?;
             }
             Do::WriteLogs => return self.write_logs(hash),
+            Do::HashFiles => return self.hash_files(hash),
             Do::SavePlan => self.save_plan(hash)?,
             Do::SaveEnding => self.save_ending(hash)?,
             Do::NoteEvents => self.note_events(hash),
@@ -92,6 +96,7 @@ impl Lane {
                 self.save(hash, &Record::Done)?;
             }
             Do::Publish => return self.publish(hash),
+            Do::SaveRetry => self.save_retry(hash)?,
             Do::Release => {
                 let handle = self.runs.get(hash).and_then(|run| run.handle);
                 let Some(handle) = handle else { return Ok(Some(Event::Released)) };
@@ -182,19 +187,22 @@ impl Lane {
                     | Do::PostStarted
                     | Do::SaveStarted
                     | Do::Launch
+                    | Do::HashFiles
                     | Do::SavePlan
                     | Do::SaveEnding
                     | Do::NoteEvents
                     | Do::PostEnded
                     | Do::SaveDone
                     | Do::Publish
+                    | Do::SaveRetry
                     | Do::Release => {
                         self.try_again(hash, asked);
                         None
                     }
                 }
             }
-            Reply::Welcome { .. } | Reply::Descriptor | Reply::Unset => None,
+            // Asked by the porter and by what hashes, which wait for them.
+            Reply::Welcome { .. } | Reply::Descriptor | Reply::Unset | Reply::NotOpened { .. } => None,
         }
     }
 
@@ -225,17 +233,19 @@ impl Lane {
     }
 
     fn save_plan(&mut self, hash: &str) -> Result<(), String> {
-        let Some(run) = self.runs.get_mut(hash) else { return Ok(()) };
         let Some(id) = RunId::new(hash) else { return Ok(()) };
+        let Some(run) = self.runs.get(hash) else { return Ok(()) };
         let asked = read::run(&run.seen.message.content).ok();
         let Some(over) = &run.over else { return Ok(()) };
         let how = how_it_was(over, asked.as_ref());
         let logs = asked.as_ref().and_then(|asked| kept_log(&id, over, &asked.process.keep));
-        let plan =
-            Plan { ended: None, outcome: how.outcome().word().to_owned(), logs, done: Vec::new(), failed: Vec::new() };
         let leftovers = over.leftovers;
-        run.ended = Some(Ended::new(how));
+        let plan = self.plan_for(hash, &id, asked.as_ref(), &how, logs);
         self.store.save_plan(hash, &plan).map_err(|error| format!("writing the plan: {error}"))?;
+        if let Some(run) = self.runs.get_mut(hash) {
+            let outputs = plan.files.into_iter().map(|file| (file.name, file.sha256)).collect();
+            run.ended = Some(Ended { outputs, ..Ended::new(how) });
+        }
         if leftovers > 0 {
             self.say(hash, &format!("{leftovers} processes it left had to be ended"));
         }
@@ -266,49 +276,7 @@ impl Lane {
         }
     }
 
-    /// The plan of a run. One that cannot be read holds up nothing: what it would have published is not, and that is said.
-    fn plan_of(&self, hash: &str) -> Option<Plan> {
-        self.store.plan(hash).unwrap_or_else(|error| {
-            self.say(hash, &format!("its plan cannot be read, so its kept log is not posted: {error}"));
-            None
-        })
-    }
-
-    fn publish(&mut self, hash: &str) -> Result<Option<Event>, String> {
-        let Some(plan) = self.plan_of(hash) else { return Ok(Some(Event::Published)) };
-        let over = plan.is_over();
-        match plan.logs {
-            Some(text) if !over => {
-                self.post(hash, Post::Logs, text);
-                Ok(None)
-            }
-            Some(_) | None => Ok(Some(Event::Published)),
-        }
-    }
-
-    pub(super) fn publication_done(&mut self, hash: &str) {
-        self.mark_publication(hash, |plan| plan.done.push(LOGS.to_owned()));
-    }
-
-    pub(super) fn publication_failed(&mut self, hash: &str, why: &str) {
-        self.say(hash, &format!("the kept log could not be posted, and is not tried again: {why}"));
-        self.mark_publication(hash, |plan| plan.failed.push((LOGS.to_owned(), why.to_owned())));
-    }
-
-    fn mark_publication(&mut self, hash: &str, mark: impl Fn(&mut Plan)) {
-        if let Ok(Some(mut plan)) = self.store.plan(hash) {
-            mark(&mut plan);
-            if let Err(error) = self.store.save_plan(hash, &plan) {
-                self.say(
-                    hash,
-                    &format!("the plan could not be written: {error}; it is looked for on the server next time"),
-                );
-            }
-        }
-        self.fire(hash, Event::Published);
-    }
-
-    fn post(&mut self, hash: &str, post: Post, text: String) {
+    pub(super) fn post(&mut self, hash: &str, post: Post, text: String) {
         let Some(run) = self.runs.get_mut(hash) else { return };
         let now = Instant::now();
         let posting = if run.perhaps_posted && !supervisor::points::broken("looked-for") {
@@ -378,5 +346,6 @@ fn failed(code: u8, why: &str) -> Over {
         ended_by: EndedBy::Itself,
         leftovers: 0,
         tails: Tails { stderr: format!("{why}\n").into_bytes(), stdout: Vec::new() },
+        ran: false,
     }
 }

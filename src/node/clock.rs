@@ -14,6 +14,12 @@ pub fn utc_now_exact() -> String {
     humantime::format_rfc3339_millis(SystemTime::now()).to_string()
 }
 
+/// Now, in seconds since 1970, as an unversioned file's time.
+#[must_use]
+pub fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |it| it.as_secs())
+}
+
 /// A time, to the second.
 #[must_use]
 pub fn utc(at: SystemTime) -> String {

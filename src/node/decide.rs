@@ -33,7 +33,10 @@ impl Lane {
             None => Kept::Nothing,
             Some(Record::Taken { started }) => Kept::Taken { started: started.is_some() },
             Some(Record::Ending { .. }) => Kept::Ending,
-            Some(Record::Done) => Kept::Done,
+            Some(Record::Done) => {
+                let retrying = self.store.plan(hash).ok().flatten().is_some_and(|it| it.retried_for().is_some());
+                Kept::Done { retrying }
+            }
         };
         if let Some(Record::Taken { started }) = record {
             run.started = started;

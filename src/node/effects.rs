@@ -50,6 +50,7 @@ impl Effect for Do {
             | Self::Launch
             | Self::StopProcess
             | Self::WriteLogs
+            | Self::HashFiles
             | Self::Release => Made::Ask,
             Self::SaveTaken
             | Self::PostStarted
@@ -59,6 +60,7 @@ impl Effect for Do {
             | Self::NoteEvents
             | Self::PostEnded
             | Self::SaveDone
+            | Self::SaveRetry
             | Self::Publish => Made::Act,
         }
     }
@@ -69,7 +71,7 @@ impl Effect for Post {
     const TABLE: &'static str = "post";
 
     fn rows() -> &'static [Self] {
-        &[Self::Started, Self::Ended, Self::Logs, Self::Reply]
+        &[Self::Started, Self::Ended, Self::Logs, Self::File, Self::Files, Self::Verdict, Self::NoVerdict, Self::Reply]
     }
 
     fn name(self) -> &'static str {
@@ -77,6 +79,10 @@ impl Effect for Post {
             Self::Started => "started",
             Self::Ended => "ended",
             Self::Logs => "logs",
+            Self::File => "file",
+            Self::Files => "files",
+            Self::Verdict => "verdict",
+            Self::NoVerdict => "no_verdict",
             Self::Reply => "reply",
         }
     }

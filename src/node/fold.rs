@@ -90,7 +90,7 @@ impl Store {
             files::read(&self.runs().join(format!("{run}.log")), JOURNAL_BYTES_MAX + (64 << 10)).unwrap_or_default();
         let ended =
             journal::read(&log).into_iter().rev().map(|it| it.entry).find(|it| matches!(it, Entry::Ended { .. }));
-        let (report, failed) = plan.map_or((None, Vec::new()), |plan| (plan.ended, plan.failed));
+        let (report, failed) = plan.map_or((None, Vec::new()), |plan| (plan.ended.clone(), plan.failures()));
         Some(Line { run: run.to_owned(), settled: utc(settled), ended, report, failed })
     }
 
@@ -144,7 +144,7 @@ mod tests {
             outcome: "exited".into(),
             logs: logs.map(str::to_owned),
             done: done.iter().map(|it| (*it).to_owned()).collect(),
-            failed: Vec::new(),
+            ..Plan::default()
         }
     }
 

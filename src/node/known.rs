@@ -8,11 +8,14 @@ use super::listener::{Round, Seen};
 use super::log::{say, short};
 use super::poster::{Done, Job, Post, same_place};
 use super::posting::{Outcome, Posting};
+use super::publish::counts;
 use crate::engine::check::{self, ReportFacts, User};
+use crate::engine::expand::Values;
 use crate::engine::report;
 use crate::fossil::Place;
 use crate::protocol::kinds::Kind;
 use crate::protocol::names::RunId;
+use crate::protocol::values::ValueName;
 
 /// What is remembered of any run in the clone, ours or not.
 #[derive(Debug)]
@@ -22,11 +25,13 @@ struct Named {
     place: Place,
 }
 
-/// A reply to a misplaced stop, on its way.
+/// A reply to a stop or publish, on its way.
 #[derive(Debug)]
 struct Reply {
     posting: Posting,
     place: Place,
+    /// The run whose plan is to remember that it was posted, if one is.
+    of: Option<String>,
 }
 
 /// Everything learned.
@@ -51,6 +56,8 @@ pub struct Learned {
     pub passed: Vec<String>,
     /// Stops and publishes that stand elsewhere than their run.
     pub misplaced: Vec<Seen>,
+    /// Runs of ours that a publish may name.
+    pub published: BTreeSet<String>,
 }
 
 /// What counts of a run's answers.
@@ -83,6 +90,8 @@ impl Known {
                     };
                     self.named.insert(seen.hash.clone(), named);
                     if check::address(&seen.message, user, server_code) {
+                        // A publish may have become known before it.
+                        learned.published.insert(seen.hash.clone());
                         learned.ours.push(seen);
                     } else {
                         learned.passed.push(seen.hash);
@@ -93,6 +102,8 @@ impl Known {
                         // A stop received before its run's own place is known is judged when the run has come.
                         if self.named.get(run).is_some_and(|it| !same_place(&it.place, &seen.place)) {
                             learned.misplaced.push(seen.clone());
+                        } else if seen.message.known_kind() == Some(Kind::Publish) {
+                            learned.published.insert(run.clone());
                         }
                         self.answers.entry(run.clone()).or_default().push(seen);
                     }
@@ -148,6 +159,37 @@ impl Known {
         counted
     }
 
+    /// The publishes of a run that count and stand where it is, in the server's order.
+    #[must_use]
+    pub fn publishes(&self, run: &Seen, user: &str) -> Vec<Seen> {
+        let counts = |it: &&Seen| {
+            let sender = self.sender(it.receipt.from.as_deref());
+            same_place(&it.place, &run.place) && sender.is_some_and(|sender| counts(it, run, user, &sender))
+        };
+        self.answers.get(&run.hash).into_iter().flatten().filter(counts).cloned().collect()
+    }
+
+    /// The counted report of this kind, of a run.
+    fn report(&self, run: &Seen, user: &str, kind: Kind) -> Option<&Seen> {
+        let counted = self.counted(run, user);
+        let hash = if kind == Kind::Started { counted.started } else { counted.ended };
+        let hash = hash?;
+        self.answers.get(&run.hash)?.iter().find(|it| it.hash == hash)
+    }
+
+    /// The values that the counted `started` of a run has.
+    #[must_use]
+    pub fn started_values(&self, run: &Seen, user: &str) -> Option<Values> {
+        let started = report::read_started(&self.report(run, user, Kind::Started)?.message)?;
+        Some(started.values.into_iter().filter_map(|(name, it)| Some((ValueName::from_word(&name)?, it))).collect())
+    }
+
+    /// The outcome in the counted `ended` of a run.
+    #[must_use]
+    pub fn outcome(&self, run: &Seen, user: &str) -> Option<String> {
+        Some(report::read_ended(&self.report(run, user, Kind::Ended)?.message)?.outcome)
+    }
+
     /// Logins that a run from a user who may send runs ever named as its `to` (decisions C-31).
     #[must_use]
     pub fn named_as_to(&self) -> BTreeSet<String> {
@@ -170,23 +212,37 @@ impl Known {
         &self.letters
     }
 
-    /// Readies the reply to a stop that stands elsewhere than its run, to a sender who could stop it (decisions C-20).
-    /// `looked_for`: a process before this one may have replied.
-    pub fn reply_to(&mut self, misplaced: Seen, run: &Seen, looked_for: bool) {
+    /// Readies the reply to a stop or publish that stands elsewhere than its run, to a sender who could send it (decisions
+    /// C-20, C-37). `looked_for`: a process before this one may have replied.
+    pub fn reply_to(&mut self, misplaced: Seen, run: &Seen, user: &str, looked_for: bool) {
         let Some(id) = RunId::new(&run.hash) else { return };
-        let sender = self.sender(misplaced.receipt.from.as_deref());
-        let may = sender.is_some_and(|it| check::stop_allowed(&it, run.receipt.from.as_deref()));
-        if !may || check::stop_of(&misplaced.message).as_ref() != Some(&id) {
+        let Some(sender) = self.sender(misplaced.receipt.from.as_deref()) else { return };
+        let stops = check::stop_of(&misplaced.message).as_ref() == Some(&id)
+            && check::stop_allowed(&sender, run.receipt.from.as_deref());
+        let kind = if stops {
+            Kind::Stop
+        } else if counts(&misplaced, run, user, &sender) {
+            Kind::Publish
+        } else {
             return;
-        }
+        };
         let place = match &run.place {
             Place::Thread { .. } => report::Place::Thread(&run.hash),
             Place::Ticket { id } => report::Place::Ticket(id),
         };
-        let text = report::misplaced_stop(&id, place);
+        let text = report::misplaced(kind, &id, place);
+        self.reply(misplaced, text, None, looked_for);
+    }
+
+    /// Readies the reply that says why a publish did nothing.
+    pub fn answer_publish(&mut self, publish: Seen, run: &str, text: String, looked_for: bool) {
+        self.reply(publish, text, Some(run.to_owned()), looked_for);
+    }
+
+    fn reply(&mut self, to: Seen, text: String, of: Option<String>, looked_for: bool) {
         let now = Instant::now();
         let posting = if looked_for { Posting::perhaps_sent(text, now) } else { Posting::new(text, now) };
-        self.replies.insert(misplaced.hash, Reply { posting, place: misplaced.place });
+        self.replies.insert(to.hash, Reply { posting, place: to.place, of });
     }
 
     /// When the next reply is due.
@@ -213,12 +269,15 @@ impl Known {
         }
     }
 
-    /// What became of a reply.
-    pub fn replied(&mut self, done: &Done) {
-        let Some(reply) = self.replies.get_mut(&done.run) else { return };
+    /// What became of a reply. The run whose publish has its answer now, if it is one.
+    pub fn replied(&mut self, done: &Done) -> Option<String> {
+        let reply = self.replies.get_mut(&done.run)?;
         match reply.posting.fate(done.fate.clone(), done.at) {
-            Outcome::Confirmed(_) | Outcome::Failed(_) => drop(self.replies.remove(&done.run)),
-            Outcome::Waiting(why) => say(&format!("reply to the misplaced stop {}: {why}", short(&done.run))),
+            Outcome::Confirmed(_) | Outcome::Failed(_) => self.replies.remove(&done.run)?.of,
+            Outcome::Waiting(why) => {
+                say(&format!("reply to {}: {why}", short(&done.run)));
+                None
+            }
         }
     }
 }

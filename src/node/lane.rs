@@ -1,7 +1,7 @@
 //! One clone's lane: tends the clone's runs, one input at a time. It never waits for the server nor the supervisor; what
 //! happens comes as inputs, what is to be done goes to the link or the voice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -17,13 +17,16 @@ use super::known::Known;
 use super::link::{Answer, Link, Told};
 use super::listener::{Round, Watched};
 use super::log::{Log, say, short};
+use super::porter::Errand;
 use super::poster::{Act, Done, Job, Post};
 use super::posting::Outcome;
 use super::present::Shown;
+use super::publication_plan::PlannedFile;
 use super::store::Store;
 use super::tending::{Over, Tails, Tending};
 use crate::engine::advance::{advance, moves};
 use crate::engine::check;
+use crate::protocol::kinds::Kind;
 use crate::protocol::life::{Do, Event, State};
 
 /// Wait before an effect that failed is tried again.
@@ -42,8 +45,10 @@ pub enum Input {
     Answered(String, Do, Answer),
     /// An event of the supervisor about a run.
     Told(String, Told),
-    /// What became of a post.
+    /// What became of a post, a file or a verdict.
     Posted(Done),
+    /// The files a run is to send, with their hashes.
+    Hashed(String, Vec<PlannedFile>),
 }
 
 /// How the server was heard last, for people.
@@ -86,10 +91,14 @@ pub struct Lane {
     pub me: Sender<Input>,
     /// The voice.
     pub voice: Sender<Job>,
+    /// The porter.
+    pub porter: Sender<Errand>,
     /// Whose rights each round must ask.
     pub watched: Watched,
     /// What the clone's messages say.
     pub known: Known,
+    /// Runs that a publish may name that was not heard yet.
+    pub(super) published: BTreeSet<String>,
     /// The runs it tends.
     pub(super) runs: BTreeMap<String, Tending>,
     /// Whether it serves: not when the clone's user holds admin or setup (decisions C-34).
@@ -132,6 +141,13 @@ impl Lane {
             }
             Input::Told(run, told) => self.told(&run, told),
             Input::Posted(done) => self.posted(done),
+            Input::Hashed(run, files) => {
+                reach(Do::HashFiles, Moment::Answered);
+                if let Some(tending) = self.runs.get_mut(&run) {
+                    tending.files = files;
+                }
+                self.fire(&run, Event::FilesHashed);
+            }
         }
     }
 
@@ -153,6 +169,7 @@ impl Lane {
             self.runs.insert(hash.clone(), Tending::new(seen, first));
             self.meet(&hash);
         }
+        self.published.extend(learned.published);
         if !self.serves {
             return;
         }
@@ -169,10 +186,14 @@ impl Lane {
             self.hear_reports(hash);
         }
         self.decide_waiting();
-        for stop in learned.misplaced {
-            let run = stop.message.re.as_ref().and_then(|re| self.runs.get(re));
-            if let Some(run) = run.filter(|it| it.state != State::Settled) {
-                self.known.reply_to(stop, &run.seen.clone(), first);
+        for hash in std::mem::take(&mut self.published) {
+            self.hear_publishes(&hash, first);
+        }
+        for misplaced in learned.misplaced {
+            let run = misplaced.message.re.as_ref().and_then(|re| self.runs.get(re));
+            let over = |it: &&Tending| it.state == State::Settled && misplaced.message.known_kind() == Some(Kind::Stop);
+            if let Some(run) = run.filter(|it| !over(it)) {
+                self.known.reply_to(misplaced, &run.seen.clone(), &self.user, first);
             }
         }
         self.known.look_for_replies(asked_at, now, &self.voice);
@@ -264,13 +285,15 @@ impl Lane {
                 .unwrap_or_else(|error| format!("ocx: the kept end could not be read: {error}\n").into_bytes())
         });
         let tails = Tails { stderr: tails.next().unwrap_or_default(), stdout: tails.next().unwrap_or_default() };
-        run.over = Some(Over { end, ended_by, leftovers, tails });
+        run.over = Some(Over { end, ended_by, leftovers, tails, ran: true });
         self.fire(hash, Event::Exited);
     }
 
     fn posted(&mut self, done: Done) {
         if done.post == Post::Reply {
-            self.known.replied(&done);
+            if let Some(run) = self.known.replied(&done) {
+                self.publish_answered(&run, &done.run);
+            }
             return;
         }
         let Some(run) = self.runs.get_mut(&done.run) else { return };
@@ -280,9 +303,9 @@ impl Lane {
                 run.posts.remove(&done.post);
                 self.confirmed(&done.run, done.post, hash);
             }
-            Outcome::Failed(why) if done.post == Post::Logs => {
+            Outcome::Failed(why) if !matches!(done.post, Post::Started | Post::Ended) => {
                 run.posts.remove(&done.post);
-                self.publication_failed(&done.run, &why);
+                self.publication(&done.run, done.post, Err(why));
             }
             Outcome::Failed(why) => {
                 self.say(&done.run, &format!("{} refused by the server: {why}; trying again later", word(done.post)));
@@ -306,7 +329,9 @@ impl Lane {
                 }
                 self.fire(hash, Event::EndedConfirmed);
             }
-            Post::Logs => self.publication_done(hash),
+            Post::Logs | Post::File | Post::Files | Post::Verdict | Post::NoVerdict => {
+                self.publication(hash, post, Ok(()));
+            }
             Post::Reply => {}
         }
     }
@@ -392,12 +417,20 @@ impl Lane {
                 self.fire(&hash, event);
             }
         }
+        let mut errands = Vec::new();
         for (hash, run) in &mut self.runs {
             for (post, posting) in &mut run.posts {
-                if let Some(act) = posting.due(now) {
-                    hand_over(&self.voice, hash, *post, run.seen.place.clone(), posting.text.clone(), act);
+                match (posting.due(now), post) {
+                    (None, _) => {}
+                    (Some(_), Post::File | Post::Verdict) => errands.push(hash.clone()),
+                    (Some(act), post) => {
+                        hand_over(&self.voice, hash, *post, run.seen.place.clone(), posting.text.clone(), act);
+                    }
                 }
             }
+        }
+        for hash in errands {
+            self.errand(&hash);
         }
         self.known.send_replies(now, &self.voice);
     }
@@ -423,6 +456,10 @@ pub(super) fn word(post: Post) -> &'static str {
         Post::Started => "started",
         Post::Ended => "ended",
         Post::Logs => "the kept log",
+        Post::File => "a file",
+        Post::Files => "the reply about its files",
+        Post::Verdict => "the verdict",
+        Post::NoVerdict => "the reply about its verdict",
         Post::Reply => "a reply",
     }
 }

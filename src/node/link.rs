@@ -101,7 +101,7 @@ impl Link {
         frame::send(self.socket.as_fd(), &ToSupervisor { id, request }, &[])
     }
 
-    /// Sends a request and waits for its answer, `bound` at most. For start-up alone: a lane never waits.
+    /// Sends a request and waits for its answer, `bound` at most. For start-up and the porter: a lane never waits.
     ///
     /// # Errors
     /// When it cannot be sent or no answer comes in time.

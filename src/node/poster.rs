@@ -19,7 +19,15 @@ pub enum Post {
     Ended,
     /// The kept-log reply.
     Logs,
-    /// A reply to a misplaced stop; it belongs to no run of ours.
+    /// An unversioned file.
+    File,
+    /// The reply that names the unversioned files.
+    Files,
+    /// The verdict.
+    Verdict,
+    /// The reply that says why no verdict was written.
+    NoVerdict,
+    /// A reply to a stop or publish: that it is misplaced, or why nothing is done.
     Reply,
 }
 

@@ -18,6 +18,7 @@ use super::lane::{Ear, Lane};
 use super::link::{HELLO_WAIT, Link};
 use super::listener::{LANE_WAIT, Listener, Watched};
 use super::log::{Log, say};
+use super::porter::Porter;
 use super::poster::Poster;
 use super::present::{Board, LaneNow, Shown, Trouble};
 use super::store::Store;
@@ -138,6 +139,15 @@ pub fn lane(project: &str, root: &Path, provides: &Provides, shared: &Shared) ->
         let poster =
             Poster { session: session.clone(), program: program.clone(), file: file.clone(), to_lane: me.clone() };
         std::thread::spawn(move || poster.work(&jobs));
+        let (porter, errands) = channel();
+        let carrier = Porter {
+            session: session.clone(),
+            link: link.clone(),
+            program: program.clone(),
+            file: file.clone(),
+            to_lane: me.clone(),
+        };
+        std::thread::spawn(move || carrier.work(&errands));
         let listener = Listener {
             lane: project.clone(),
             session: session.clone(),
@@ -177,8 +187,10 @@ pub fn lane(project: &str, root: &Path, provides: &Provides, shared: &Shared) ->
             ear: Ear::default(),
             me,
             voice,
+            porter,
             watched,
             known: Known::default(),
+            published: std::collections::BTreeSet::new(),
             runs: std::collections::BTreeMap::new(),
             serves: true,
         };

@@ -10,6 +10,7 @@ use supervisor::points::{self, Effect, Moment, reach};
 
 use super::effects::Saved;
 use super::ledger::Ledger;
+pub use super::publication_plan::Plan;
 use super::{files, log};
 
 /// Largest state or plan file believed, in bytes; a larger one is not ours.
@@ -33,33 +34,6 @@ pub enum Record {
     },
     /// `ended` is on the server.
     Done,
-}
-
-/// What `HASH.plan` holds: the publications of one run, and which are on the server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    /// The hash of `ended`, once known.
-    pub ended: Option<String>,
-    /// Its outcome.
-    pub outcome: String,
-    /// The text of the kept-log reply; absent when there is none.
-    pub logs: Option<String>,
-    /// Which publications are on the server.
-    pub done: Vec<String>,
-    /// Publications that failed for good, each with why.
-    #[serde(default)]
-    pub failed: Vec<(String, String)>,
-}
-
-/// The word of the kept-log reply in [`Plan::done`].
-pub const LOGS: &str = "logs";
-
-impl Plan {
-    /// Whether every publication is on the server, or has failed for good.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.logs.is_none() || self.done.iter().chain(self.failed.iter().map(|(it, _)| it)).any(|it| it == LOGS)
-    }
 }
 
 /// The folder of state of one `ROOT`.

@@ -1,13 +1,15 @@
 //! What the node holds in memory of one run it tends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use supervisor::wire::message::{End, EndedBy, EventNumber, Handle};
 
 use super::listener::Seen;
+use super::porter::Load;
 use super::poster::Post;
 use super::posting::Posting;
+use super::publication_plan::PlannedFile;
 use crate::engine::check::Accepted;
 use crate::engine::report::Ended;
 use crate::protocol::life::{Do, State};
@@ -26,6 +28,18 @@ pub(super) struct Over {
     pub(super) ended_by: EndedBy,
     pub(super) leftovers: u32,
     pub(super) tails: Tails,
+    /// Whether there was a process: not when the launch failed.
+    pub(super) ran: bool,
+}
+
+impl Over {
+    /// The signal that ended it, if one did.
+    pub(super) fn signal(&self) -> Option<u8> {
+        match self.end {
+            End::Signal(signal) => Some(signal),
+            End::Code(_) => None,
+        }
+    }
 }
 
 /// A run addressed to this clone.
@@ -49,6 +63,14 @@ pub(super) struct Tending {
     pub(super) ended: Option<Ended>,
     /// How the process was over, until the logs are written.
     pub(super) over: Option<Over>,
+    /// The files it is to send, once they are hashed, until they are in its plan.
+    pub(super) files: Vec<PlannedFile>,
+    /// What the porter is to carry now.
+    pub(super) load: Option<Load>,
+    /// The publish that is to be taken up.
+    pub(super) publish: Option<String>,
+    /// Publishes that were met.
+    pub(super) heard: BTreeSet<String>,
     /// Hash of the confirmed `started`.
     pub(super) started: Option<String>,
     /// Hash of the confirmed `ended`.
@@ -79,6 +101,10 @@ impl Tending {
             stop: false,
             ended: None,
             over: None,
+            files: Vec::new(),
+            load: None,
+            publish: None,
+            heard: BTreeSet::new(),
             started: None,
             ended_hash: None,
             events: Vec::new(),

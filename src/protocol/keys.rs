@@ -158,9 +158,8 @@ pub const KEYS: &[KeyRow] = &[
     KeyRow::optional(Within::Process, "terminal", Form::Flag, "false", "2.10").acts(Acts::Only("false")),
     KeyRow::optional(Within::Process, "ends", Form::Flag, "false", "2.10").acts(Acts::Only("false")),
     KeyRow::optional(Within::Process, "keep", Form::Object(Within::Keep), "{}", "2.10"),
-    KeyRow::optional(Within::Process, "verdict", Form::Flag, "false", "2.10").acts(Acts::Only("false")),
-    KeyRow::optional(Within::Process, "unversioned_files", Form::Objects(Within::UnversionedFile), "[]", "2.10")
-        .acts(Acts::Only("[]")),
+    KeyRow::optional(Within::Process, "verdict", Form::Flag, "false", "2.10"),
+    KeyRow::optional(Within::Process, "unversioned_files", Form::Objects(Within::UnversionedFile), "[]", "2.10"),
     KeyRow::optional(Within::Keep, "stderr", Form::Size, "\"64K\"", "2.10"),
     KeyRow::optional(Within::Keep, "stdout", Form::Size, "\"64K\"", "2.10"),
     KeyRow::optional(Within::Keep, "stdout_when", Form::Word(&["failure", "always"]), "\"failure\"", "2.10"),

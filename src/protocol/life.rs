@@ -27,6 +27,8 @@ words! {
         Stopping = "stopping",
         /// Its process is over; the log files are being written.
         Logging = "logging",
+        /// The files it is to send are being hashed.
+        Hashing = "hashing",
         /// `ended` is durable and being posted.
         Ending = "ending",
         /// `ended` is on the server; publications are being posted.
@@ -75,10 +77,14 @@ words! {
         Exited = "exited",
         /// The log files are written, or kept out.
         LogsWritten = "logs_written",
+        /// Each file it is to send has its hash, or none.
+        FilesHashed = "files_hashed",
         /// The server has `ended`.
         EndedConfirmed = "ended_confirmed",
         /// Every publication is on the server, or has failed for good.
         Published = "published",
+        /// Someone who may asks that what is left of the plan be tried again.
+        PublishAsked = "publish_asked",
         /// The care is given back.
         Released = "released",
         /// Met as taken or launched once, and in nobody's care: what was left of it is ended.
@@ -111,6 +117,8 @@ words! {
         StopProcess = "stop_process",
         /// Has the kept logs written in the workspace.
         WriteLogs = "write_logs",
+        /// Has the files it is to send hashed.
+        HashFiles = "hash_files",
         /// Writes the durable plan of publications.
         SavePlan = "save_plan",
         /// Writes the durable `ending`, holding the exact text.
@@ -123,6 +131,8 @@ words! {
         SaveDone = "save_done",
         /// Posts the publications left in the plan.
         Publish = "publish",
+        /// Writes into the durable plan that what is left of it is tried again.
+        SaveRetry = "save_retry",
         /// Gives the care back.
         Release = "release",
     }
@@ -208,9 +218,16 @@ pub const LIFE: &[Row] = &[
     row("C-100: an earlier supervisor's", State::Running, Event::Orphaned, State::Ending, LOST),
     row("C-100: an earlier supervisor's", State::Stopping, Event::Orphaned, State::Ending, LOST),
     row(
-        "C-04: plan, ending, then ended",
+        "C-04: log files in the workspace, then file hashes",
         State::Logging,
         Event::LogsWritten,
+        State::Hashing,
+        &[Do::HashFiles],
+    ),
+    row(
+        "C-04: plan, ending, then ended",
+        State::Hashing,
+        Event::FilesHashed,
         State::Ending,
         &[Do::SavePlan, Do::SaveEnding, Do::NoteEvents, Do::PostEnded],
     ),
@@ -229,6 +246,13 @@ pub const LIFE: &[Row] = &[
         &[Do::Release],
     ),
     row("C-101: released", State::Releasing, Event::Released, State::Settled, &[]),
+    row(
+        "2.3: a publish retries the plan and launches nothing",
+        State::Settled,
+        Event::PublishAsked,
+        State::Publishing,
+        &[Do::SaveRetry, Do::Publish],
+    ),
 ];
 
 /// One group of pairs in which a run stays where it is.
@@ -258,13 +282,13 @@ pub const STAYS: &[Stay] = &[
     ),
     stay(
         "already on its way out",
-        &[S::Stopping, S::Logging, S::Ending, S::Publishing, S::Releasing, S::Settled],
+        &[S::Stopping, S::Logging, S::Hashing, S::Ending, S::Publishing, S::Releasing, S::Settled],
         &[Event::StopStands],
         &[],
     ),
     stay(
         "the answer to the launch, come after the stop or the exit",
-        &[S::Stopping, S::Logging],
+        &[S::Stopping, S::Logging, S::Hashing],
         &[Event::Launched],
         &[],
     ),
@@ -276,8 +300,38 @@ pub const STAYS: &[Stay] = &[
     ),
     stay(
         "an ended that this process did not write: it is met again once the run is ending, so that P3 holds",
-        &[S::Taking, S::Checking, S::Preparing, S::Starting, S::Launching, S::Running, S::Stopping, S::Logging],
+        &[
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Starting,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Hashing,
+        ],
         &[Event::EndedConfirmed],
+        &[],
+    ),
+    stay(
+        "2.3: it is still in this node's hands, and a reply says so",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Starting,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Hashing,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+        ],
+        &[Event::PublishAsked],
         &[],
     ),
     stay(
@@ -295,6 +349,7 @@ pub const STAYS: &[Stay] = &[
             S::Preparing,
             S::Starting,
             S::Logging,
+            S::Hashing,
             S::Ending,
             S::Publishing,
             S::Releasing,
@@ -311,6 +366,7 @@ pub const STAYS: &[Stay] = &[
             S::Checking,
             S::Preparing,
             S::Logging,
+            S::Hashing,
             S::Ending,
             S::Publishing,
             S::Releasing,
@@ -330,6 +386,7 @@ const AFTER_TAKING: &[State] = &[
     S::Running,
     S::Stopping,
     S::Logging,
+    S::Hashing,
     S::Ending,
     S::Publishing,
     S::Releasing,
@@ -362,6 +419,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Running,
             S::Stopping,
             S::Logging,
+            S::Hashing,
             S::Ending,
             S::Publishing,
             S::Releasing,
@@ -380,6 +438,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Running,
             S::Stopping,
             S::Logging,
+            S::Hashing,
             S::Ending,
             S::Publishing,
             S::Releasing,
@@ -395,6 +454,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Running,
             S::Stopping,
             S::Logging,
+            S::Hashing,
             S::Ending,
             S::Publishing,
             S::Releasing,
@@ -413,6 +473,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Running,
             S::Stopping,
             S::Logging,
+            S::Hashing,
             S::Ending,
             S::Publishing,
             S::Releasing,
@@ -436,7 +497,26 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
         ],
         &[Event::Launched, Event::LaunchFailed],
     ),
-    ("a launch that failed has no exit before it", &[S::Logging], &[Event::LaunchFailed]),
+    ("a launch that failed has no exit before it", &[S::Logging, S::Hashing], &[Event::LaunchFailed]),
+    (
+        "the files are hashed while hashing alone",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Starting,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::FilesHashed],
+    ),
     (
         "the log files are written while logging alone",
         &[
@@ -448,6 +528,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Launching,
             S::Running,
             S::Stopping,
+            S::Hashing,
             S::Ending,
             S::Publishing,
             S::Releasing,
@@ -467,6 +548,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Running,
             S::Stopping,
             S::Logging,
+            S::Hashing,
             S::Ending,
             S::Releasing,
             S::Settled,
@@ -483,6 +565,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Running,
             S::Stopping,
             S::Logging,
+            S::Hashing,
             S::Ending,
             S::Publishing,
             S::Settled,

@@ -23,7 +23,7 @@ use crate::service::{RUNS_MAX, Service};
 use crate::steps::STEP_LIMITS;
 use crate::tails::Blank;
 use crate::workspaces::Place;
-use crate::{credentials, kept_logs, log, provides, requests};
+use crate::{credentials, kept_logs, log, opened, provides, requests};
 
 /// Largest first line, in bytes (decisions C-113).
 const FIRST_LINE_BYTES_MAX: u64 = 1 << 20;
@@ -111,6 +111,16 @@ impl Service {
             Request::Noted { handle, event } => self.noted(handle, event),
             Request::Stop { handle, why } => {
                 self.stop(asked, handle, &why);
+                Ok(())
+            }
+            Request::Open { handle, path } => {
+                let opened = self.open(handle, &path);
+                self.opened(asked, opened);
+                Ok(())
+            }
+            Request::OpenSettled { run, workspace, path } => {
+                let opened = self.open_settled(&run, &workspace, &path)?;
+                self.opened(asked, opened);
                 Ok(())
             }
             Request::WriteLogs { handle, stderr, .. } => self.write_logs(asked, handle, stderr, descriptors),
@@ -365,17 +375,36 @@ impl Service {
 
     fn put_logs(&self, handle: Handle, logs: &[(&str, Vec<u8>)]) -> Result<(), String> {
         let it = self.runs.get(&handle).ok_or("the run is gone")?;
-        let account = it.place.as_ref().map_or(self.fixed.accounts.run, |place| place.root().owner);
-        let opened;
-        let directory = match (&it.directory, &it.place) {
-            (Some(held), _) => held,
-            (None, Some(place)) => {
-                opened = place.open()?;
-                &opened
-            }
-            (None, None) => return Err("the run has no workspace".to_owned()),
-        };
+        let (directory, account) = it.workspace()?;
         logs.iter().try_for_each(|(name, bytes)| kept_logs::write(directory.as_fd(), name, bytes, account))
+    }
+
+    fn open(&self, handle: Handle, path: &str) -> Result<OwnedFd, String> {
+        let it = self.runs.get(&handle).ok_or("the run is gone")?;
+        let (directory, account) = it.workspace()?;
+        opened::open(directory.as_fd(), path, account)
+    }
+
+    /// A file of a run that was launched and released. Nothing says any more where its workspace was, so it may be any
+    /// that is in nobody's care: what the file must be, its reader knows by its hash.
+    fn open_settled(&self, run: &str, workspace: &str, path: &str) -> Result<Result<OwnedFd, String>, Breach> {
+        let run = RunHash::parse(run).ok_or_else(|| Breach("request OpenSettled: not a run's hash".to_owned()))?;
+        if self.care.launches(&run).is_none() {
+            return Ok(Err("the run was not launched and released here".to_owned()));
+        }
+        let others = self.runs.values().filter_map(|it| it.place.as_ref());
+        let place = Place::check(&self.fixed.workspaces, workspace, others);
+        Ok(place.and_then(|place| opened::open(place.open()?.as_fd(), path, place.root().owner)))
+    }
+
+    fn opened(&mut self, asked: Asked, opened: Result<OwnedFd, String>) {
+        match opened {
+            Ok(file) => self.reply(Some(asked), Reply::Descriptor, vec![file]),
+            Err(why) => {
+                let why = log::one_line(&why, WHY_BYTES_MAX);
+                self.reply(Some(asked), Reply::NotOpened { why }, Vec::new());
+            }
+        }
     }
 
     fn remove(&mut self, asked: Asked, handle: Handle) {

@@ -23,6 +23,10 @@ effects! {
         Noted = "noted", Act;
         /// `stop`.
         Stop = "stop", Act;
+        /// `open`.
+        Open = "open", Act;
+        /// `open_settled`.
+        OpenSettled = "open_settled", Act;
         /// `write_logs`.
         WriteLogs = "write_logs", Act;
         /// `remove`.
@@ -49,6 +53,8 @@ effects! {
         Refused = "refused", Act;
         /// A descriptor, or that there is none.
         Descriptor = "descriptor", Act;
+        /// `not_opened`.
+        NotOpened = "not_opened", Act;
         /// `prepared`.
         Prepared = "prepared", Act;
         /// `step_failed`.
@@ -137,6 +143,8 @@ impl Served {
             Request::Launch { .. } => Self::Launch,
             Request::Noted { .. } => Self::Noted,
             Request::Stop { .. } => Self::Stop,
+            Request::Open { .. } => Self::Open,
+            Request::OpenSettled { .. } => Self::OpenSettled,
             Request::WriteLogs { .. } => Self::WriteLogs,
             Request::Remove { .. } => Self::Remove,
             Request::Release { .. } => Self::Release,
@@ -157,6 +165,7 @@ impl Told {
                 Reply::Permitted => Self::Permitted,
                 Reply::Refused { .. } => Self::Refused,
                 Reply::Descriptor | Reply::Unset => Self::Descriptor,
+                Reply::NotOpened { .. } => Self::NotOpened,
                 Reply::Prepared => Self::Prepared,
                 Reply::StepFailed { .. } => Self::StepFailed,
                 Reply::Launched { .. } => Self::Launched,

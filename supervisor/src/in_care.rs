@@ -8,6 +8,7 @@ use std::time::Duration;
 use sandbox::spec::Limits;
 use supervisor::effects::Did;
 use supervisor::points::{Moment, reach};
+use supervisor::wire::accounts::Account;
 use supervisor::wire::message::{End, EndedBy, Event, EventNumber, Handle, Phase};
 
 use crate::care::Record;
@@ -277,6 +278,20 @@ impl InCare {
     pub(crate) fn keep(&mut self, told: Told, known_on: Option<u64>) {
         self.last_event += 1;
         self.events.push(Kept { number: self.last_event, known_on, told });
+    }
+
+    /// Its workspace, by the descriptor held since it stands or, of an earlier supervisor's run, opened anew; and whose it
+    /// is.
+    ///
+    /// # Errors
+    /// When it has none, or what is at its place is not it.
+    pub(crate) fn workspace(&self) -> Result<(OwnedFd, Account), String> {
+        let place = self.place.as_ref().ok_or("the run has no workspace")?;
+        let directory = match &self.directory {
+            Some(held) => held.try_clone().map_err(|error| format!("its workspace: {error}"))?,
+            None => place.open()?,
+        };
+        Ok((directory, place.root().owner))
     }
 
     /// The frame that opens this run's part of an adoption.

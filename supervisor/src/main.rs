@@ -1,6 +1,7 @@
 //! The root process of OCX. The first word says what is done; nothing else is here.
 
 mod answers;
+mod as_account;
 mod audit;
 mod backoff;
 mod capabilities;
@@ -25,6 +26,7 @@ mod node_files;
 mod node_process;
 mod once;
 mod once_file;
+mod opened;
 mod orphans;
 mod outputs;
 mod own_files;

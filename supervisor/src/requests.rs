@@ -55,6 +55,9 @@ pub(crate) struct Row {
 /// Largest frame of a kind that carries names and numbers only. A path within it may be `PATH_MAX` long and escaped.
 const SMALL: usize = 1 << 10;
 const MEDIUM: usize = 8 << 10;
+/// A path of `PATH_MAX` has at most six bytes as JSON for each of its own.
+const ONE_PATH: usize = 26 << 10;
+const TWO_PATHS: usize = 52 << 10;
 
 /// The states of a run in which nothing of it is under way but a removal, after which a release is carried out.
 const AT_REST: &[RunState] = &[S::Taken, S::Unprepared, S::Prepared, S::Exited, S::Removing, S::Removed, S::Orphaned];
@@ -151,6 +154,29 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 100,
     },
     Row {
+        kind: Served::Open,
+        link: LinkState::Open,
+        // Orphaned: its `ended` was on its way when its supervisor ended.
+        runs: &[S::Exited, S::Orphaned],
+        crossed: &[],
+        once: false,
+        descriptors: Descriptors::Exactly(0),
+        bytes_max: ONE_PATH,
+        burst: 1000,
+        per_second: 100,
+    },
+    Row {
+        kind: Served::OpenSettled,
+        link: LinkState::Open,
+        runs: &[],
+        crossed: &[],
+        once: false,
+        descriptors: Descriptors::Exactly(0),
+        bytes_max: TWO_PATHS,
+        burst: 1000,
+        per_second: 100,
+    },
+    Row {
         kind: Served::WriteLogs,
         link: LinkState::Open,
         // Prepared: policy may refuse at the launch what it permitted at the check (decisions C-85).
@@ -190,12 +216,13 @@ pub(crate) const REQUESTS: &[Row] = &[
 #[must_use]
 pub(crate) const fn handle(request: &Request) -> Option<Handle> {
     match request {
-        Request::Hello { .. } | Request::Take { .. } | Request::Credential { .. } => None,
+        Request::Hello { .. } | Request::Take { .. } | Request::Credential { .. } | Request::OpenSettled { .. } => None,
         Request::Check { handle }
         | Request::Prepare { handle, .. }
         | Request::Launch { handle }
         | Request::Noted { handle, .. }
         | Request::Stop { handle, .. }
+        | Request::Open { handle, .. }
         | Request::WriteLogs { handle, .. }
         | Request::Remove { handle }
         | Request::Release { handle } => Some(*handle),
@@ -320,6 +347,8 @@ mod tests {
             Request::Launch { handle: 1 },
             Request::Noted { handle: 1, event: 1 },
             Request::Stop { handle: 1, why: String::new() },
+            Request::Open { handle: 1, path: "a".into() },
+            Request::OpenSettled { run: "a".repeat(40), workspace: "/w/a".into(), path: "a".into() },
             Request::WriteLogs { handle: 1, stderr: true, stdout: false },
             Request::Remove { handle: 1 },
             Request::Release { handle: 1 },

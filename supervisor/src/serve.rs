@@ -82,7 +82,7 @@ pub(crate) fn serve(root: &Path) -> Result<(), String> {
     let signals = sources.watch(signals, Name::Signals, Interest::READABLE).map_err(|e| format!("signals: {e}"))?;
     let workspaces = Roots::of(&root, &accounts);
     let mut service = Service {
-        fixed: Fixed { root, workspaces, release, accounts, grace, floor, host },
+        fixed: Fixed { root, workspaces, release, grace, floor, host },
         sources,
         signals,
         deadlines: Deadlines::default(),

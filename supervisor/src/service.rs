@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use supervisor::effects::Told;
 use supervisor::points::{self, Moment, reach};
-use supervisor::wire::accounts::Accounts;
 use supervisor::wire::floor::Floor;
 use supervisor::wire::message::{Event, Handle, Reply, ToNode};
 
@@ -42,8 +41,6 @@ pub(crate) struct Fixed {
     pub(crate) workspaces: Roots,
     /// Where this program and `ocx` are.
     pub(crate) release: PathBuf,
-    /// The accounts of `ROOT`.
-    pub(crate) accounts: Accounts,
     /// How long a program that was asked to end may take (`settings/grace`, decisions C-81).
     pub(crate) grace: Duration,
     /// How much must be free for a new run (`settings/floor`, decisions C-84).

@@ -12,6 +12,9 @@ use crate::cases::Scenario;
 use crate::frozen::Disk;
 use crate::host::{Host, SOON};
 
+/// The SHA-256 of the file that a run makes.
+const WHOLE: &str = "3661291e28107bb940142d346bdb3a86da68415ae7fe451374d403c6037b9fa5";
+
 /// What dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Death {
@@ -49,12 +52,14 @@ struct Case<'a> {
     firm: Option<String>,
     /// Whether it may have been stopped before there was anything to stop.
     stopped_at_any_time: bool,
+    /// How many plain replies it has once nothing is left to do of it, at least.
+    replies: usize,
 }
 
 /// Runs one case; what is wrong, in words.
 pub(crate) fn run(host: &mut Host, point: Point, scenario: Scenario, death: Death) -> Result<(), String> {
     let token = host.token();
-    let mut case = Case { host, token, scenario, death, firm: None, stopped_at_any_time: false };
+    let mut case = Case { host, token, scenario, death, firm: None, stopped_at_any_time: false, replies: 0 };
     let asked = case.ask(&point.to_string());
     case.host.wait_fired()?;
     case.firm = case.durable_ended(&asked, point);
@@ -97,7 +102,7 @@ pub(crate) fn after_a_storm(host: &mut Host, runs: &[&Stormed], wait: Duration) 
 impl Stormed {
     fn case<'a>(&self, host: &'a mut Host) -> Case<'a> {
         let (token, scenario) = (self.token.clone(), self.scenario);
-        Case { host, token, scenario, death: Death::Both, firm: None, stopped_at_any_time: true }
+        Case { host, token, scenario, death: Death::Both, firm: None, stopped_at_any_time: true, replies: 0 }
     }
 }
 
@@ -111,6 +116,23 @@ impl Case<'_> {
                 self.host.arm(point);
                 let message = self.host.message(&token, "echo done");
                 self.host.post(&message)
+            }
+            Scenario::Files => {
+                self.host.arm(point);
+                let message = self.files();
+                self.host.post(&message)
+            }
+            Scenario::Published => {
+                self.host.may_send_files(false);
+                let message = self.files();
+                let asked = self.host.post(&message);
+                self.settled(&asked, SOON).unwrap_or_else(|why| panic!("{why}"));
+                self.host.may_send_files(true);
+                self.host.arm(point);
+                self.host.publish(&asked);
+                // That it could not be sent, and what became of it then.
+                self.replies = 2;
+                asked
             }
             Scenario::Refused => {
                 self.host.arm(point);
@@ -186,6 +208,14 @@ impl Case<'_> {
         }
     }
 
+    /// A run that names a file it makes and one it does not.
+    fn files(&self) -> Value {
+        let mut message = self.host.message(&self.token, "echo done; echo whole > made");
+        let file = |name: &str| json!({"at": format!("$$workspace$$/{name}"), "as": format!("$$run$$/{name}")});
+        message["run"]["process"]["unversioned_files"] = json!([file("made"), file("none")]);
+        message
+    }
+
     fn waiting(&mut self, script: &str) -> Asked {
         let message = self.host.message(&self.token, script);
         let asked = self.host.post(&message);
@@ -233,15 +263,17 @@ impl Case<'_> {
         let wrong = |host: &Host, what: &str| format!("{what}\n{}", host.log());
         let mut ended = None;
         let mut looked = None;
+        let mut replies = 0;
         loop {
             // All of the repository is read for it: only when there is something new.
             let now = self.host.server_changed();
-            let thread = if ended.is_none() && looked != Some(now) {
+            let thread = if (ended.is_none() || replies < self.replies) && looked != Some(now) {
                 looked = Some(now);
                 self.host.trial.thread(asked).map_err(|why| why.to_string())?
             } else {
                 Vec::new()
             };
+            replies = replies.max(thread.iter().filter(|it| it.kind == "text" && it.from == NODE.login).count());
             if ended.is_none()
                 && let Some(entry) = thread.iter().find(|entry| entry.kind == "ended")
             {
@@ -255,6 +287,7 @@ impl Case<'_> {
             let record = std::fs::read_to_string(self.host.state(&format!("{}.state", asked.run))).unwrap_or_default();
             if let Some(ended) = &ended
                 && !in_care
+                && replies >= self.replies
                 && (record.contains("done") || record.is_empty())
             {
                 return Ok(ended.clone());
@@ -295,7 +328,8 @@ impl Case<'_> {
         let count = |kind: &str| posts.iter().filter(|it| **it == kind).count();
         must(count("ended") == 1, format!("P2: {posts:?}"));
         must(count("started") <= 1 && count("log") <= 1, format!("twice: {posts:?}"));
-        let order = ["started", "ended", "log"];
+        must(count("text") <= self.replies.max(1), format!("twice: {posts:?}"));
+        let order = ["started", "ended", "log", "text"];
         let places: Vec<_> = posts.iter().map(|it| order.iter().position(|kind| kind == it)).collect();
         must(places.iter().all(Option::is_some) && places.is_sorted(), format!("C-04: in this order: {posts:?}"));
         must(launches == 0 || count("started") == 1, format!("C-86: launched without started: {posts:?}"));
@@ -307,6 +341,11 @@ impl Case<'_> {
         let (expected, log, ran) = match self.scenario {
             Scenario::Plain | Scenario::Adopted | Scenario::Folded => {
                 (json!({"outcome": "exited", "exit": 0}), true, Some(1))
+            }
+            Scenario::Files | Scenario::Published => {
+                let outputs = json!([{"as": format!("{}/made", asked.run), "sha256": WHOLE},
+                    {"as": format!("{}/none", asked.run), "sha256": null}]);
+                (json!({"outcome": "exited", "exit": 0, "outputs": outputs}), true, Some(1))
             }
             Scenario::NotFound => (json!({"outcome": "exited", "exit": 127}), true, Some(0)),
             // The waiting run is let go as it is stopped: either may be first.
@@ -327,6 +366,18 @@ impl Case<'_> {
             must(!log || count("log") == 1, format!("C-108: the node's death lost the log: {posts:?}"));
         } else {
             must(normal || outcome == "lost", format!("{ended} instead of {expected} or lost"));
+        }
+        if matches!(self.scenario, Scenario::Files | Scenario::Published) {
+            let made = format!("{}/made", asked.run);
+            let there: Vec<_> =
+                self.host.files().into_iter().filter(|(name, _)| name.starts_with(&asked.run)).collect();
+            let sent = there == [(made, Some(NODE.login.to_owned()))];
+            must(sent || there.is_empty(), format!("V2-2.10-21: {there:?}"));
+            let told = thread.iter().any(|it| it.text.contains("/made\": sent, SHA-256"));
+            must(!told || sent, format!("a reply says that it was sent: {there:?}"));
+            if self.death == Death::Node {
+                must(sent && told, format!("C-108: the node's death lost the file: {there:?}, {posts:?}"));
+            }
         }
         must(outcome != "exited" || count("started") == 1, format!("exited without started: {posts:?}"));
         if normal && !either && !(self.stopped_at_any_time && outcome == "stopped") {

@@ -13,6 +13,10 @@ use supervisor::points::{Point, of_table};
 pub(crate) enum Scenario {
     /// A run that prints and exits 0.
     Plain,
+    /// A run that leaves a file, which is sent.
+    Files,
+    /// A run that leaves a file, which could not be sent, and a publish once it can be.
+    Published,
     /// A run that waits, and is stopped.
     Stopped,
     /// A run that policy refuses.
@@ -66,6 +70,8 @@ fn of_do(row: Do) -> Reached {
         | Do::SaveDone
         | Do::Publish
         | Do::Release => Scenario::Plain,
+        Do::HashFiles => Scenario::Files,
+        Do::SaveRetry => Scenario::Published,
         Do::RemoveWorkspace => Scenario::StepFails,
         Do::StopProcess => Scenario::Stopped,
     })
@@ -81,6 +87,8 @@ fn of_saved(row: Saved) -> Reached {
 fn of_post(row: Post) -> Reached {
     Ok(match row {
         Post::Started | Post::Ended | Post::Logs => Scenario::Plain,
+        Post::File | Post::Files => Scenario::Files,
+        Post::Verdict | Post::NoVerdict => return Err("no run here has a check-in"),
         Post::Reply => Scenario::Misplaced,
     })
 }
@@ -95,6 +103,8 @@ fn of_served(row: Served) -> Reached {
         | Served::Noted
         | Served::WriteLogs
         | Served::Release => Scenario::Plain,
+        Served::Open => Scenario::Files,
+        Served::OpenSettled => Scenario::Published,
         Served::Stop => Scenario::Stopped,
         Served::Remove => Scenario::StepFails,
     })
@@ -110,6 +120,7 @@ fn of_told(row: Told) -> Reached {
         | Told::Logs
         | Told::Released
         | Told::Exited => Scenario::Plain,
+        Told::NotOpened => Scenario::Files,
         Told::Refused => Scenario::Refused,
         Told::StepFailed | Told::Removed => Scenario::StepFails,
         Told::Failed => Scenario::NotFound,

@@ -40,6 +40,22 @@ fn put_on_disk(directory: &std::path::Path, options: &str) {
     fs::remove_dir_all(aside).unwrap();
 }
 
+/// Gives the clone's user these letters.
+fn letters(trial: &Trial, letters: &str) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let mut fossil = std::process::Command::new("fossil");
+        fossil.args(["user", "capabilities", NODE.login, letters, "-R"]).arg(trial.layout().repository());
+        let done = fossil.env("HOME", &trial.layout().dir).output().unwrap();
+        if done.status.success() {
+            return;
+        }
+        // Another writer holds the file.
+        assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&done.stderr));
+        std::thread::sleep(LOOK);
+    }
+}
+
 pub(crate) struct Host {
     pub(crate) trial: Trial,
     pub(crate) clone: String,
@@ -79,6 +95,7 @@ impl Host {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         }
         make(trial.layout().dir.join("outside"), accounts.run);
+        letters(&trial, "goC4wy");
         trial.start_supervisor().unwrap_or_else(|why| panic!("{why}"));
         let clone = trial.wait_ready().unwrap_or_else(|why| panic!("{why}"));
         let mut host = Self { trial, clone, boots: 0, asked: 0 };
@@ -157,6 +174,23 @@ impl Host {
     pub(crate) fn stop_run(&self, asked: &Asked) {
         let stop = json!({"ocx": 2, "re": asked.run, "stop": {}});
         self.session(ADMIN).reply(&asked.run, &format!("```json\n{stop}\n```\n"));
+    }
+
+    /// Lets the clone's user write unversioned files, or no more.
+    pub(crate) fn may_send_files(&self, may: bool) {
+        letters(&self.trial, if may { "goC4wy" } else { "goC4w" });
+    }
+
+    /// Asks for what is left of a run's plan.
+    pub(crate) fn publish(&self, asked: &Asked) {
+        let publish = json!({"ocx": 2, "to": NODE.login, "re": asked.run, "publish": {}});
+        self.session(ADMIN).reply(&asked.run, &format!("```json\n{publish}\n```\n"));
+    }
+
+    /// Names and senders of the server's unversioned files.
+    pub(crate) fn files(&self) -> Vec<(String, Option<String>)> {
+        let list = self.session(ADMIN).unversioned().unwrap();
+        list.into_iter().map(|it| (it.name, it.from)).collect()
     }
 
     /// Waits until it is launched and has left word that it runs.

@@ -11,6 +11,7 @@
 )]
 
 mod approvals;
+mod carried;
 mod chat;
 mod clones;
 mod collect;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         extension::TESTS,
         collect::TESTS,
         approvals::TESTS,
+        carried::TESTS,
     ]
     .concat();
     let mut trials: Vec<Trial> = tests

@@ -12,6 +12,7 @@ mod clock;
 mod crashes;
 mod ending;
 mod lanes;
+mod publishing;
 mod refusing;
 mod retention;
 mod running;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         status::TESTS,
         lanes::TESTS,
         retention::TESTS,
+        publishing::TESTS,
     ]
     .concat();
     let missing = missing.map(str::to_owned);

@@ -40,7 +40,7 @@ fn answered() {
 fn fails(lab: &mut Lab, asked: &ocx::trial::Asked) {
     let told = lab.told(asked, "settled", |it| it["state"] == json!("settled"));
     let said = told["unpublished"][0].as_str().unwrap_or_default().to_owned();
-    assert!(said.contains("logs: refused by the server") && said.contains("closed"), "{told}");
+    assert!(said.contains("logs: not published") && said.contains("closed"), "{told}");
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!(lab.kinds(asked), ["started", "ended"]);
 }

@@ -53,7 +53,7 @@ fn supervisor_killed() {
     let listed = lab.status(None);
     let told = listed["runs"].as_array().unwrap().iter().find(|it| it["run"] == json!(asked.run));
     let said = told.map(|it| it["unpublished"].to_string()).unwrap_or_default();
-    assert!(said.contains("logs: not posted") && said.contains("publish"), "{listed}");
+    assert!(said.contains("logs: not published") && said.contains("publish"), "{listed}");
     // The control: of those that need nothing, the last ten are told.
     let all = listed["runs"].as_array().unwrap().len();
     assert_eq!(all, 11, "{listed}");

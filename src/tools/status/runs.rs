@@ -14,7 +14,7 @@ use crate::node::clock::utc;
 use crate::node::journal::{self, Entry, JOURNAL_BYTES_MAX, Line};
 use crate::node::ledger;
 use crate::node::present::{LaneNow, Wait};
-use crate::node::store::{LOGS, Plan, Record};
+use crate::node::store::{Plan, Record};
 use crate::protocol::life::State;
 
 /// Most runs of the ledger told, when a short beginning names many.
@@ -166,7 +166,7 @@ fn folded(root: &Root, named: &str, unread: &mut Unread) -> Vec<RunFacts> {
             state: Some(State::Settled.word().to_owned()),
             since: Some(line.settled),
             ended: line.ended,
-            unpublished: line.failed.iter().map(|(what, why)| refused(what, why)).collect(),
+            unpublished: line.failed.iter().map(|(what, why)| failed(what, why)).collect(),
             folded: true,
             ..new(&line.run)
         });
@@ -182,20 +182,21 @@ fn plan(root: &Root, run: &str, unread: &mut Unread) -> Option<Plan> {
     serde_json::from_slice(&bytes).ok()
 }
 
-fn refused(what: &str, why: &str) -> String {
-    format!("{what}: refused by the server, not tried again: {why}")
+fn failed(what: &str, why: &str) -> String {
+    format!("{what}: not published, and not tried again by itself: {why}")
 }
 
 /// What its plan and its log say.
 fn more(root: &Root, facts: &mut RunFacts, timeline: bool, unread: &mut Unread) {
     if let Some(plan) = plan(root, &facts.run, unread) {
-        for (what, why) in &plan.failed {
-            facts.unpublished.push(refused(what, why));
+        for (what, why) in plan.failures() {
+            facts.unpublished.push(failed(&what, &why));
         }
-        if !plan.is_over() && facts.is_settled() {
+        if let Some(next) = plan.next().filter(|_| facts.is_settled()) {
             facts.unpublished.push(format!(
-                "{LOGS}: not posted: the supervisor ended, or the host, before the server took it; only a `publish` of \
-                 this run posts it"
+                "{}: not published: the supervisor ended, or the host, before the server took it; only a `publish` of \
+                 this run publishes it and what follows it",
+                next.word()
             ));
         }
     }

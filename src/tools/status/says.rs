@@ -120,6 +120,7 @@ fn by_state(state: State, count: usize) -> Option<String> {
         State::Running => format!("its program runs: {}", processes(count)),
         State::Logging => "waits for its log files to be written".to_owned(),
         State::Ending => "waits for the server to take ended".to_owned(),
+        State::Hashing => "waits for its files to be hashed".to_owned(),
         State::Publishing => "waits for the server to take its publications".to_owned(),
         State::Releasing => "waits for the supervisor to let go of it".to_owned(),
         State::Stopping | State::Settled => return None,

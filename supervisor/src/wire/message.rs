@@ -71,6 +71,24 @@ pub enum Request {
         /// For logs and status, one line.
         why: String,
     },
+    /// Opens a regular file beneath the run's workspace, with the workspace's account's rights and through no link.
+    /// Answered by `descriptor` or `not_opened`.
+    Open {
+        /// From `taken`.
+        handle: Handle,
+        /// Its path beneath the workspace.
+        path: String,
+    },
+    /// The same of a run that was launched and released: its workspace is kept, and nobody has it in care any more.
+    /// Answered by `descriptor` or `not_opened`.
+    OpenSettled {
+        /// The run's full hash.
+        run: String,
+        /// Where its workspace is. It must be where workspaces are, and no run's in care.
+        workspace: String,
+        /// Its path beneath the workspace.
+        path: String,
+    },
     /// Writes `stderr.log` and `stdout.log` in the workspace from the memfds carried, STDERR's first. Answered by
     /// `written` or `kept_out`.
     WriteLogs {
@@ -143,10 +161,15 @@ pub enum Reply {
         /// Why, in words for the run's author.
         why: String,
     },
-    /// To `credential`: the one descriptor carried.
+    /// To `credential`, `open` and `open_settled`: the one descriptor carried, read-only.
     Descriptor,
     /// To `credential`: there is none.
     Unset,
+    /// To `open` and `open_settled`: there is no such file, or none that may be opened.
+    NotOpened {
+        /// Why.
+        why: String,
+    },
     /// To `prepare`: every step was done.
     Prepared,
     /// To `prepare`.

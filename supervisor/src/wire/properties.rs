@@ -35,7 +35,7 @@ fn phase(random: &mut Random) -> Phase {
 
 fn request(random: &mut Random) -> ToSupervisor {
     let handle = number(random);
-    let request = match random.below(11) {
+    let request = match random.below(13) {
         0 => Request::Hello { version: small(random) },
         1 => Request::Take { run: text(random) },
         2 => Request::Check { handle },
@@ -46,6 +46,8 @@ fn request(random: &mut Random) -> ToSupervisor {
         7 => Request::Stop { handle, why: text(random) },
         8 => Request::WriteLogs { handle, stderr: random.once_in(2), stdout: random.once_in(2) },
         9 => Request::Remove { handle },
+        10 => Request::Open { handle, path: text(random) },
+        11 => Request::OpenSettled { run: text(random), workspace: text(random), path: text(random) },
         _ => Request::Release { handle },
     };
     ToSupervisor { id: number(random), request }
@@ -71,7 +73,7 @@ fn provides(random: &mut Random) -> Provides {
 }
 
 fn reply(random: &mut Random) -> Reply {
-    match random.below(19) {
+    match random.below(20) {
         0 => Reply::Welcome { provides: Box::new(provides(random)), in_care: small(random) },
         1 => Reply::Taken { handle: number(random) },
         2 => Reply::Busy,
@@ -90,6 +92,7 @@ fn reply(random: &mut Random) -> Reply {
         15 => Reply::Removed,
         16 => Reply::Left { what: text(random) },
         17 => Reply::Released,
+        18 => Reply::NotOpened { why: text(random) },
         _ => Reply::Impossible { why: text(random) },
     }
 }

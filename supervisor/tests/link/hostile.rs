@@ -86,6 +86,8 @@ fn request(kind: Served, handle: Handle) -> Request {
         Served::Launch => Request::Launch { handle },
         Served::Noted => Request::Noted { handle, event: u64::MAX },
         Served::Stop => Request::Stop { handle, why: String::new() },
+        Served::Open => Request::Open { handle, path: "file".into() },
+        Served::OpenSettled => Request::OpenSettled { run: hash('e'), workspace: "/none".into(), path: "file".into() },
         Served::WriteLogs => Request::WriteLogs { handle, stderr: true, stdout: false },
         Served::Remove => Request::Remove { handle },
         Served::Release => Request::Release { handle },

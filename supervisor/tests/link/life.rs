@@ -10,7 +10,7 @@ use supervisor::wire::message::{End, EndedBy, Event, Phase, Reply, Request};
 use supervisor::wire::plan::Step;
 
 use crate::Test;
-use crate::world::{World, hash, lives, processes, sealed_plan, until};
+use crate::world::{Node, World, hash, lives, processes, sealed_plan, until};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -37,6 +37,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ("life::case_31_term_ends_runs_and_then_the_supervisor", term),
         ("life::a_step_that_fails_or_is_stopped_says_so_and_may_be_done_again", steps),
         ("life::kept_logs_replace_links_and_are_kept_out_by_directories", kept_logs),
+        ("life::v2_2_10_21_a_file_is_opened_of_the_runs_own_workspace_and_through_no_link", opened),
         ("life::removing_leaves_nothing_and_says_what_stays", removal),
         ("life::c_99_a_credential_is_sealed_and_without_the_runs_map", credential),
     ]
@@ -571,4 +572,63 @@ fn release_waits() {
     let text = String::from_utf8(replies.concat()).unwrap();
     assert!(text.find("removed").unwrap() < text.find("released").unwrap(), "{text}");
     assert!(!Path::new(&at).exists());
+}
+
+/// V2-2.10-21, C-90: what is opened for the node is a regular file of the run's own workspace, and nothing else.
+fn opened() {
+    use std::io::Read as _;
+    use std::os::unix::fs::symlink;
+    let (world, mut node) = World::served();
+    let run = hash('a');
+    let script = "echo made > file; mkdir sub; echo below > sub/file; ln -s file link; ln -s /etc way; mkfifo pipe; \
+                  echo secret > closed; chmod 0 closed; sleep 0.2";
+    let (handle, at) = world.run(&mut node, &run, script);
+    let exited = node.exited(handle);
+    let read = |node: &mut Node, path: &str| -> Result<String, String> {
+        match node.call_with(Request::Open { handle, path: path.to_owned() }, &[]) {
+            (Reply::Descriptor, fds) => {
+                let mut text = String::new();
+                std::fs::File::from(fds.into_iter().next().unwrap()).read_to_string(&mut text).unwrap();
+                Ok(text)
+            }
+            (Reply::NotOpened { why }, _) => Err(why),
+            (other, _) => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(read(&mut node, "file").unwrap(), "made\n");
+    assert_eq!(read(&mut node, "sub/file").unwrap(), "below\n");
+    symlink(world.root.join("settings"), Path::new(&at).join("root")).unwrap();
+    for path in [
+        "link",
+        "way/passwd",
+        "root/x",
+        "pipe",
+        "sub",
+        "closed",
+        "none",
+        "../..",
+        "/etc/passwd",
+        "a\0b",
+        &"x/".repeat(2047),
+    ] {
+        read(&mut node, path).unwrap_err();
+    }
+    // Only of a run that was released, and only where workspaces are and nobody's in care.
+    let settled = |node: &mut Node, run: &str, workspace: &str| {
+        let (run, workspace) = (run.to_owned(), workspace.to_owned());
+        node.call(Request::OpenSettled { run, workspace, path: "file".into() }, &[])
+    };
+    assert!(matches!(settled(&mut node, &run, &at), Reply::NotOpened { .. }), "it is in care");
+    node.send(Request::Noted { handle, event: exited.event }, &[]);
+    assert_eq!(node.call(Request::Release { handle }, &[]), Reply::Released);
+    assert_eq!(settled(&mut node, &run, &at), Reply::Descriptor);
+    assert!(matches!(settled(&mut node, &hash('b'), &at), Reply::NotOpened { .. }), "it was never launched");
+    for workspace in ["/etc", &format!("{at}/../../settings"), &world.root.join("workspaces").display().to_string()] {
+        assert!(matches!(settled(&mut node, &run, workspace), Reply::NotOpened { .. }), "{workspace}");
+    }
+    assert!(matches!(node.call(Request::Open { handle, path: "file".into() }, &[]), Reply::Impossible { .. }));
+    // Another run's, while it is in care.
+    let (other, taken) = world.prepared(&mut node, &hash('c'));
+    assert!(matches!(settled(&mut node, &run, &taken), Reply::NotOpened { .. }));
+    assert_eq!(node.call(Request::Release { handle: other }, &[]), Reply::Released);
 }

@@ -70,6 +70,7 @@ fn taken() {
     let handle = node.take(&hash('a'));
     let node = breaks(&world, node, Request::WriteLogs { handle, stderr: true, stdout: false }, 1, 1);
     let node = breaks(&world, node, Request::Remove { handle }, 0, 1);
+    let node = breaks(&world, node, Request::Open { handle, path: "file".into() }, 0, 1);
     let mut node = breaks(&world, node, Request::Noted { handle, event: 1 }, 0, 1);
     // Control: what its row permits.
     assert_eq!(node.call(Request::Release { handle }, &[]), Reply::Released);
@@ -99,6 +100,7 @@ fn running() {
     let node = breaks(&world, node, Request::Remove { handle }, 0, 1);
     let node = breaks(&world, node, Request::Release { handle }, 0, 1);
     let node = breaks(&world, node, Request::Check { handle }, 1, 1);
+    let node = breaks(&world, node, Request::Open { handle, path: "ran".into() }, 0, 1);
     let mut node = breaks(&world, node, Request::WriteLogs { handle, stderr: true, stdout: false }, 1, 1);
     // The run went on through all of it, once.
     std::fs::write(Path::new(&at).join("go"), "").unwrap();
