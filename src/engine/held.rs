@@ -106,7 +106,7 @@ fn check_value(path: &str, form: Form, value: &Value) -> Result<(), Fault> {
             }
         }
         Form::Duration => {
-            let text = text("is not a whole number and s, m, h or d, as text")?;
+            let text = text("is not a whole number and s, m, h or d, as text, such as \"10m\"")?;
             forms::duration(text).or_else(|why| fault(path, why))?;
         }
         Form::Size => {

@@ -40,36 +40,37 @@ pub fn find(text: &str) -> Option<Message> {
 
 /// Why each fenced block that may hold a message holds none, in order; the first that does ends the list. For people.
 #[must_use]
-pub fn unread(text: &str) -> Vec<&'static str> {
+pub fn unread(text: &str) -> Vec<String> {
     fences::message_blocks(text)
         .into_iter()
         .map_while(|block| read(block).is_none().then(|| why_unread(block)))
         .collect()
 }
 
-fn why_unread(block: &str) -> &'static str {
-    match strict::parse(block) {
-        None => "it is no JSON text that this protocol reads: a fault of form, a key twice, or nested too deep",
-        Some(Value::Object(object)) if object.get("ocx").and_then(Value::as_u64) != Some(VERSION) => {
+fn why_unread(block: &str) -> String {
+    let why = match strict::parse(block) {
+        Err(why) => return format!("it is no JSON text that this protocol reads: {why}"),
+        Ok(Value::Object(object)) if object.get("ocx").and_then(Value::as_u64) != Some(VERSION) => {
             "its ocx is not the integer 2"
         }
-        Some(Value::Object(_)) => "beside ocx, to and re it has not one key, whose value is an object",
-        Some(_) => "it is no JSON object",
-    }
+        Ok(Value::Object(_)) => "beside ocx, to and re it has not one key, whose value is an object",
+        Ok(_) => "it is no JSON object",
+    };
+    why.to_owned()
 }
 
 /// Whether the text holds an OCX message of any version; sessions are not given such text (protocol 2.11).
 #[must_use]
 pub fn any_block(text: &str) -> bool {
     fences::message_blocks(text).into_iter().any(|block| {
-        let Some(Value::Object(object)) = strict::parse(block) else { return false };
+        let Ok(Value::Object(object)) = strict::parse(block) else { return false };
         let version = object.get("ocx").and_then(Value::as_u64);
         version.is_some_and(|version| version != VERSION) || envelope(object).is_some()
     })
 }
 
 fn read(block: &str) -> Option<Message> {
-    if let Value::Object(object) = strict::parse(block)? { envelope(object) } else { None }
+    if let Value::Object(object) = strict::parse(block).ok()? { envelope(object) } else { None }
 }
 
 fn envelope(mut object: Map<String, Value>) -> Option<Message> {
@@ -109,9 +110,9 @@ mod tests {
 
     #[test]
     fn each_block_that_is_none_says_why() {
-        let said = |json: &str| unread(&block(json)).first().copied().unwrap_or_default();
-        assert!(said("{").contains("no JSON text"));
-        assert!(said(r#"{"ocx":2,"ocx":2,"stop":{}}"#).contains("a key twice"));
+        let said = |json: &str| unread(&block(json)).first().cloned().unwrap_or_default();
+        assert!(said("{\n\"ocx\": 2,}").contains("line 2 column"));
+        assert!(said(r#"{"ocx":2,"ocx":2,"stop":{}}"#).contains("ocx"));
         assert!(said(r#"{"ocx":1,"stop":{}}"#).contains("integer 2"));
         assert!(said(r#"{"ocx":2,"stop":[]}"#).contains("one key"));
         assert!(said("[]").contains("no JSON object"));

@@ -13,14 +13,17 @@ pub(super) const DEPTH_MAX: usize = 64;
 pub(super) const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// The text as one JSON value with white space around it and nothing else.
-pub(super) fn parse(text: &str) -> Option<Value> {
+///
+/// # Errors
+/// Where it is none, and why, for people.
+pub(super) fn parse(text: &str) -> Result<Value, String> {
     if text.len() > BLOCK_BYTES_MAX {
-        return None;
+        return Err(format!("it is larger than {BLOCK_BYTES_MAX} bytes"));
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = Strict { depth: 0 }.deserialize(&mut deserializer).ok()?;
-    deserializer.end().ok()?;
-    Some(value)
+    let value = Strict { depth: 0 }.deserialize(&mut deserializer);
+    let value = value.and_then(|value| deserializer.end().map(|()| value));
+    value.map_err(|error| error.to_string())
 }
 
 /// One value, inside this many lists and objects.
@@ -106,33 +109,33 @@ mod tests {
 
     #[test]
     fn v2_2_1_08_a_key_repeated_at_any_depth_is_no_json_of_ours() {
-        assert!(parse(r#"{"a":1,"b":{"a":1}}"#).is_some());
+        assert!(parse(r#"{"a":1,"b":{"a":1}}"#).is_ok());
         for repeated in [r#"{"a":1,"a":1}"#, r#"{"x":[{"a":1,"\u0061":2}]}"#, r#"{"x":{"y":{"a":1,"b":2,"a":3}}}"#] {
-            assert_eq!(parse(repeated), None, "{repeated}");
+            assert!(parse(repeated).is_err(), "{repeated}");
         }
     }
 
     #[test]
     fn c_13_one_value_and_white_space_only() {
-        assert!(parse(" {} \r\n\t").is_some());
+        assert!(parse(" {} \r\n\t").is_ok());
         for wrong in ["{} {}", "{}x", "", "{", "{} // x", "\u{feff}{}", "{'a':1}", "[1,]"] {
-            assert_eq!(parse(wrong), None, "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn c_13_64_levels_are_read_and_65_are_not() {
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        assert!(parse(&nested(64)).is_some());
-        assert_eq!(parse(&nested(65)), None);
-        assert_eq!(parse(&nested(10_000)), None);
-        assert_eq!(parse(&"{\"a\":".repeat(10_000)), None);
+        assert!(parse(&nested(64)).is_ok());
+        assert!(parse(&nested(65)).is_err());
+        assert!(parse(&nested(10_000)).is_err());
+        assert!(parse(&"{\"a\":".repeat(10_000)).is_err());
     }
 
     #[test]
     fn c_13_a_block_above_one_mebibyte_is_not_read() {
         let block = |bytes: usize| format!("\"{}\"", "a".repeat(bytes - 2));
-        assert!(parse(&block(BLOCK_BYTES_MAX)).is_some());
-        assert_eq!(parse(&block(BLOCK_BYTES_MAX + 1)), None);
+        assert!(parse(&block(BLOCK_BYTES_MAX)).is_ok());
+        assert!(parse(&block(BLOCK_BYTES_MAX + 1)).is_err());
     }
 }

@@ -76,7 +76,7 @@ pub const ID_MAX: u64 = 4_294_967_294;
 /// # Errors
 /// In words, when it is not a whole number above 0 and s, m, h or d, or is more seconds than 63 bits hold.
 pub fn duration(text: &str) -> Result<u64, &'static str> {
-    const WRONG: &str = "is not a whole number and s, m, h or d";
+    const WRONG: &str = "is not a whole number and s, m, h or d, such as \"10m\"";
     let unit = text.chars().next_back().ok_or(WRONG)?;
     let seconds = match unit {
         's' => 1,

@@ -189,7 +189,7 @@ fn run(asked: &Asked, message: &Message) -> Told {
     if clone.is_none() {
         return Told::wrong(
             kind,
-            "every node passes it by in silence: run.clone is not a server-code of 40 lower-case hex digits",
+            "every node passes it by in silence: run.clone is not a server-code of 40 lower-case hex digits (ocx status on the node's host tells it)",
         );
     }
     let Some(id) = RunId::new(NO_HASH) else { return Told::wrong(kind, "no run could be named") };
@@ -219,6 +219,11 @@ fn run(asked: &Asked, message: &Message) -> Told {
             granted.push(
                 "the host has the paths it names, allows them, and can give what it asks (refusals 6, 7)".to_owned(),
             );
+            let process = &accepted.plan().process;
+            let by_path = process.command.first().is_some_and(|it| !it.contains('/'));
+            if by_path && !process.env.contains_key("PATH") {
+                granted.push("its command is found without a PATH: env sets none, and nothing else does".to_owned());
+            }
             let launch = serde_json::to_value(plan::launch(&accepted)).unwrap_or_default();
             Told { launch, ..Told::well("run", "a node would take it") }
         }

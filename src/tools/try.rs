@@ -197,6 +197,7 @@ fn invite(trial: &Trial, asked: &Asked, teller: &Teller) {
     text.push_str(&format!(
         "  Attach:   not yet: joining a run comes with terminals, which this version does not give to runs\n  \
            Log:      tail -f {}\n  \
+           Status:   {ocx} status --root {dir}/root\n  \
            Another:  {ocx} try --again {dir} -- COMMAND\n  \
            Stop:     {ocx} try --stop {dir}",
         trial.layout().log().display()

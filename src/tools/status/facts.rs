@@ -71,12 +71,20 @@ impl Health {
     }
 }
 
+/// What `ROOT` has from its installation or first start on.
+const PARTS: [&str; 4] = ["care", "passwords", "settings", "state"];
+
 /// Reads everything. `run`: all about the runs whose hash begins so, with their timeline; else those in hand and the last.
 ///
 /// # Errors
 /// When `ROOT` is not there.
 pub(super) fn gather(root: &Path, run: Option<&str>) -> Result<Facts, String> {
     let root = Root::open(root)?;
+    if !PARTS.iter().any(|name| root.exists(name)) {
+        let at = root.path().display();
+        let kept = if root.exists("root") { format!("; of a kept trial it is {at}/root") } else { String::new() };
+        return Err(format!("{at}: it is no service's directory, which has one of {}{kept}", PARTS.join(", ")));
+    }
     let mut unread = Unread::default();
     let processes = process::all();
     let supervisor = supervisor(&root, &processes, &mut unread);

@@ -102,7 +102,7 @@ fn health(health: &Health, down: &str, around: Around) -> String {
 
 fn clone(lane: &LaneNow, around: Around, out: &mut Lines) {
     out.push((String::new(), Style::Plain));
-    let code = lane.clone.as_deref().and_then(|it| it.get(..10)).unwrap_or("not made yet");
+    let code = lane.clone.as_deref().unwrap_or("not made yet");
     out.push((format!("clone {} of {}, {code}, as {}", lane.project, lane.server, lane.user), Style::Bold));
     let pulled = lane.pulled.as_ref().map_or_else(|| "never by this node".to_owned(), |at| says::since(at, around.now));
     line(out, "last pull", &pulled);
