@@ -112,7 +112,7 @@ mod tests {
     fn each_block_that_is_none_says_why() {
         let said = |json: &str| unread(&block(json)).first().cloned().unwrap_or_default();
         assert!(said("{\n\"ocx\": 2,}").contains("line 2 column"));
-        assert!(said(r#"{"ocx":2,"ocx":2,"stop":{}}"#).contains("ocx"));
+        assert!(said(r#"{"ocx":2,"ocx":2,"stop":{}}"#).contains("a key is repeated"));
         assert!(said(r#"{"ocx":1,"stop":{}}"#).contains("integer 2"));
         assert!(said(r#"{"ocx":2,"stop":[]}"#).contains("one key"));
         assert!(said("[]").contains("no JSON object"));

@@ -1,7 +1,7 @@
 //! An accepted run to what the supervisor is asked to prepare and launch (protocol 2.7 to 2.10).
 
 use sandbox::spec::{Confinement, CreatedFile};
-use supervisor::wire::plan::{LaunchPlan, Process, Step};
+use supervisor::wire::plan::{LaunchPlan, Process};
 
 use super::check::Accepted;
 use super::expand::{Expander, Unexpanded, Values};
@@ -10,12 +10,71 @@ use super::run::{Run, SandboxAsked, StepAsked};
 use crate::protocol::forms::{StdoutWhen, normalised};
 use crate::protocol::keys::Reads;
 use crate::protocol::names::RunId;
+use crate::protocol::steps::StepKind;
 use crate::protocol::values::ValueName;
 
-/// The workspace steps, in order.
-#[must_use]
-pub fn steps(accepted: &Accepted) -> Vec<Step> {
-    accepted.steps().to_vec()
+/// One workspace step of a run that is to be carried out, its paths in place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepLaid {
+    /// Makes the workspace.
+    Directory {
+        /// Where.
+        at: String,
+    },
+    /// Collects the process's user's password.
+    Password,
+    /// Makes the process's clone.
+    Clone {
+        /// Where.
+        into: String,
+    },
+    /// Opens a checkout.
+    Checkout {
+        /// The clone, as the last `clone` step makes it.
+        clone: String,
+        /// The check-in's name, values not in place.
+        of: String,
+        /// Where.
+        into: String,
+    },
+    /// Writes a check-in's files.
+    Files {
+        /// The check-in's name, values not in place.
+        of: String,
+        /// Where.
+        into: String,
+    },
+}
+
+/// Longest check-in name that Fossil is asked to resolve, in bytes.
+const NAME_BYTES_MAX: usize = 1024;
+
+impl StepLaid {
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> StepKind {
+        match self {
+            Self::Directory { .. } => StepKind::Directory,
+            Self::Password => StepKind::Password,
+            Self::Clone { .. } => StepKind::Clone,
+            Self::Checkout { .. } => StepKind::Checkout,
+            Self::Files { .. } => StepKind::Files,
+        }
+    }
+
+    /// How many bytes it takes in a frame, a check-in's name at its longest.
+    pub(super) fn bytes(&self) -> usize {
+        /// Its kind, its keys and the marks between them.
+        const AROUND: usize = 160;
+        let path = |text: &str| quote::json(text).len();
+        AROUND
+            + match self {
+                Self::Directory { at } => path(at),
+                Self::Password => 0,
+                Self::Clone { into } | Self::Files { into, .. } => path(into),
+                Self::Checkout { clone, into, .. } => path(clone) + path(into) + 2 * NAME_BYTES_MAX,
+            }
+    }
 }
 
 /// The launch.
@@ -46,16 +105,26 @@ pub fn keep_stdout_when(accepted: &Accepted) -> StdoutWhen {
     accepted.run().process.keep.stdout_when
 }
 
-/// The steps of a run that no refusal holds for, at their places. Those this release does not carry out are not among
-/// them: refusal 6 came first.
-pub(super) fn lay_out_steps(run: &Run, places: &[Option<String>]) -> Vec<Step> {
-    let directory = |(asked, place): (&StepAsked, &Option<String>)| match (asked, place) {
-        (StepAsked::Directory { .. }, Some(at)) => {
-            Some(Step::Directory { at: normalised(at).unwrap_or_else(|| at.clone()) })
-        }
-        _ => None,
-    };
-    run.workspace.iter().flatten().zip(places).filter_map(directory).collect()
+/// The steps of a run that no refusal holds for, at their places.
+pub(super) fn lay_out_steps(run: &Run, places: &[Option<String>]) -> Vec<StepLaid> {
+    let mut clone = String::new();
+    let mut laid = Vec::new();
+    for (asked, place) in run.workspace.iter().flatten().zip(places) {
+        let place = place.as_deref().map(|at| normalised(at).unwrap_or_else(|| at.to_owned())).unwrap_or_default();
+        laid.push(match asked {
+            StepAsked::Directory { .. } => StepLaid::Directory { at: place },
+            StepAsked::Password => StepLaid::Password,
+            StepAsked::Clone { .. } => {
+                clone.clone_from(&place);
+                StepLaid::Clone { into: place }
+            }
+            StepAsked::Checkout { of, .. } => StepLaid::Checkout { clone: clone.clone(), of: of.clone(), into: place },
+            StepAsked::Files { of, .. } => StepLaid::Files { of: of.clone(), into: place },
+            // Refusal 3 came first.
+            StepAsked::Unknown { .. } => continue,
+        });
+    }
+    laid
 }
 
 /// The launch of a run, every string with its values in place.

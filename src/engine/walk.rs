@@ -7,7 +7,7 @@ use super::quote::shown;
 use crate::protocol::forms::Form;
 use crate::protocol::keys::{Acts, KeyRow, Reads, Within, keys_within};
 use crate::protocol::kinds::Kind;
-use crate::protocol::steps::{StepKind, step};
+use crate::protocol::steps::StepKind;
 
 /// A string of a run in which values are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +50,8 @@ fn gather_texts<'a>(path: &str, value: &'a Value, step: Option<usize>, found: &m
     }
 }
 
-/// The name of each key of a run's content whose asking this release does not act on, and of each step it does not
-/// carry out (refusal 6). The content is one that `read::run` reads.
+/// The name of each key of a run's content whose asking this release does not act on (refusal 6). The content is one that
+/// `read::run` reads.
 #[must_use]
 pub fn not_acted_on(content: &Map<String, Value>) -> Vec<String> {
     let mut names = Vec::new();
@@ -63,13 +63,6 @@ pub fn not_acted_on(content: &Map<String, Value>) -> Vec<String> {
         };
         if !acts {
             names.push(key.path.to_owned());
-        }
-        if key.row.form == Form::Steps {
-            let steps = key.value.as_array().into_iter().flatten().enumerate();
-            names.extend(steps.filter_map(|(index, value)| {
-                let kind = kind_of(value).filter(|kind| !step(*kind).acts)?;
-                Some(format!("{}[{index}] (step {kind})", key.path))
-            }));
         }
     });
     names

@@ -118,7 +118,7 @@ fn hash(word: Option<&str>) -> Result<String, &'static str> {
 }
 
 /// Undoes Fossil's escapes: `\s` space, `\n` newline and so on.
-fn plain(word: &str) -> String {
+pub(super) fn plain(word: &str) -> String {
     let mut out = String::with_capacity(word.len());
     let mut chars = word.chars();
     while let Some(c) = chars.next() {

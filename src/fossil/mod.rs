@@ -6,6 +6,7 @@
 pub mod blob;
 mod cards;
 pub mod chat;
+mod checkin;
 pub mod clone;
 pub mod collect;
 mod delta;
@@ -22,6 +23,7 @@ mod tool;
 pub mod xfer;
 
 pub use chat::CHAT_MARGIN;
+pub use checkin::TreeFile;
 pub use clone::{CloneError, PullError, Pulled};
 pub use http::FossilError;
 pub use listing::Listed;

@@ -129,6 +129,10 @@ impl CloneFile {
         Ok(clone)
     }
 
+    pub(super) fn program(&self) -> &Program {
+        &self.program
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.file

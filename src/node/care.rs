@@ -19,6 +19,8 @@ pub struct Found {
     pub care: Care,
     /// Its workspace.
     pub workspace: Option<String>,
+    /// The check-in its steps set.
+    pub checkin: Option<String>,
     /// What was ended, for a run found orphaned.
     pub orphaned: Option<(EventNumber, String)>,
     /// Events that came before it was claimed.
@@ -45,11 +47,12 @@ impl Registry {
     pub fn tell(&self, told: Told) -> Result<(), Told> {
         let mut entries = self.lock();
         match &told.event {
-            Event::InCare { handle, run, phase, workspace } => {
+            Event::InCare { handle, run, phase, workspace, checkin } => {
                 let found = Found {
                     handle: *handle,
                     care: Care::Held(*phase),
                     workspace: workspace.clone(),
+                    checkin: checkin.clone(),
                     orphaned: None,
                     events: Vec::new(),
                 };
@@ -67,6 +70,7 @@ impl Registry {
                     handle: *handle,
                     care: Care::Orphaned(*phase),
                     workspace: None,
+                    checkin: None,
                     orphaned: Some((*event, what.clone())),
                     events: Vec::new(),
                 };
@@ -143,7 +147,8 @@ mod tests {
         let registry = Registry::default();
         let (lane, inputs) = channel();
         let run = "a".repeat(40);
-        let in_care = Event::InCare { handle: 1, run: run.clone(), phase: Phase::Launched, workspace: None };
+        let (run_, phase) = (run.clone(), Phase::Launched);
+        let in_care = Event::InCare { handle: 1, run: run_, phase, workspace: None, checkin: None };
         registry.tell(told(in_care)).unwrap();
         assert_eq!(registry.claim(&run, &lane).unwrap().care, Care::Held(Phase::Launched));
         let orphaned = |run: &str| {

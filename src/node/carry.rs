@@ -6,6 +6,7 @@ use std::time::Instant;
 use supervisor::wire::frame::seal;
 use supervisor::wire::message::{EndedBy, Reply, Request};
 
+use super::gather::{self, Gathered, NotGathered};
 use super::lane::{EFFECT_WAIT, Input, Lane};
 use super::link::Answer;
 use super::over::{how_it_was, kept_log};
@@ -16,7 +17,7 @@ use super::tending::{Over, Tails};
 use crate::engine::check::Refusal;
 use crate::engine::report::{self, Ended, How};
 use crate::engine::{plan, read};
-use crate::protocol::life::{Do, Event};
+use crate::protocol::life::{Do, Event, State};
 use crate::protocol::names::RunId;
 
 /// Room kept for a run's `ending` and plan, in bytes, besides its kept tails twice over.
@@ -38,10 +39,18 @@ impl Lane {
                 self.ask(hash, effect, Request::Check { handle }, &[plan])?;
             }
             Do::Prepare => {
-                let handle = self.handle(hash)?;
-                let steps = self.accepted(hash)?.steps().to_vec();
-                self.ask(hash, effect, Request::Prepare { handle, steps }, &[])?;
+                let accepted = self.accepted(hash)?;
+                if !gather::is_needed(accepted) {
+                    let gathered = self.gatherer.gather(accepted);
+                    return self.prepare(hash, gathered);
+                }
+                let (gatherer, accepted) = (self.gatherer.clone(), accepted.clone());
+                let (me, run) = (self.me.clone(), hash.to_owned());
+                // A lane that is gone takes the node with it.
+                std::thread::spawn(move || drop(me.send(Input::Gathered(run, gatherer.gather(&accepted)))));
             }
+            // Refused before anything was asked for: nothing was made.
+            Do::RemoveWorkspace if self.runs.get(hash).is_some_and(|run| run.step_places.is_none()) => {}
             Do::RemoveWorkspace => {
                 let handle = self.handle(hash)?;
                 self.ask(hash, effect, Request::Remove { handle }, &[])?;
@@ -132,13 +141,21 @@ impl Lane {
                 run.over = Some(failed(125, &format!("ocx: {}", refusal.note)));
                 Some(Event::LaunchFailed)
             }
-            Reply::Prepared => {
+            Reply::Prepared { checkin } => {
+                run.checkin.clone_from(checkin);
+                if let (Some(checkin), Some(accepted)) = (checkin, &mut run.accepted)
+                    && let Err(why) = accepted.set_checkin(checkin)
+                {
+                    run.ended = Some(Ended::new(How::Refused { note: Refusal::not_provided(&why).note }));
+                    return Some(Event::StepFailed);
+                }
                 run.workspace = run.accepted.as_ref().and_then(|it| it.plan().workspace.clone());
                 Some(if run.stop { self.stopped_first(hash) } else { Event::Prepared })
             }
             Reply::StepFailed { index, why } => {
                 let steps = run.accepted.as_ref().map(|it| it.steps().to_vec()).unwrap_or_default();
                 let index = usize::try_from(*index).unwrap_or(usize::MAX);
+                let index = run.step_places.as_ref().and_then(|places| places.get(index).copied()).unwrap_or(index);
                 let note = Refusal::of_step(&steps, index, why).note;
                 run.ended = Some(Ended::new(How::Refused { note }));
                 Some(Event::StepFailed)
@@ -203,6 +220,48 @@ impl Lane {
             }
             // Asked by the porter and by what hashes, which wait for them.
             Reply::Welcome { .. } | Reply::Descriptor | Reply::Unset | Reply::NotOpened { .. } => None,
+        }
+    }
+
+    /// What a run's steps need is there, or is not to be had.
+    pub(super) fn gathered(&mut self, hash: &str, gathered: Result<Gathered, NotGathered>) {
+        let Some(run) = self.runs.get(hash).filter(|it| it.state == State::Preparing) else { return };
+        let event = if run.stop { Ok(Some(self.stopped_first(hash))) } else { self.prepare(hash, gathered) };
+        match event {
+            Ok(Some(event)) => self.fire(hash, event),
+            Ok(None) => {}
+            Err(why) => {
+                self.say(hash, &format!("{}: {why}; trying again", Do::Prepare));
+                if let Some(run) = self.runs.get_mut(hash) {
+                    let since = run.trouble.take().map_or_else(Instant::now, |(since, _)| since);
+                    run.trouble = Some((since, why));
+                }
+                self.try_again(hash, Do::Prepare);
+            }
+        }
+    }
+
+    /// Asks for the steps, with what was gathered for them.
+    fn prepare(&mut self, hash: &str, gathered: Result<Gathered, NotGathered>) -> Result<Option<Event>, String> {
+        match gathered {
+            Ok(Gathered { steps, places, descriptors, checkin }) => {
+                let handle = self.handle(hash)?;
+                let sandbox = self.accepted(hash)?.run().sandbox.as_ref();
+                let workspace_at = sandbox.and_then(|sandbox| sandbox.workspace_at.clone());
+                let request = Request::Prepare { handle, workspace_at, checkin, steps };
+                self.ask(hash, Do::Prepare, request, &descriptors)?;
+                if let Some(run) = self.runs.get_mut(hash) {
+                    run.step_places = Some(places);
+                }
+                Ok(None)
+            }
+            Err(NotGathered::Refused(refusal)) => {
+                if let Some(run) = self.runs.get_mut(hash) {
+                    run.ended = Some(Ended::new(How::Refused { note: refusal.note }));
+                }
+                Ok(Some(Event::StepFailed))
+            }
+            Err(NotGathered::Later(why)) => Err(why),
         }
     }
 

@@ -47,6 +47,7 @@ impl Lane {
         if let Some(found) = found {
             run.handle = Some(found.handle);
             run.workspace = found.workspace;
+            run.checkin = found.checkin;
             events = found.events;
             if let Some((event, ended)) = found.orphaned {
                 run.events.push(event);
@@ -181,7 +182,10 @@ impl Lane {
         let decision = self.decision(hash);
         let Some(run) = self.runs.get_mut(hash) else { return false };
         run.stop = stop.unwrap_or(false);
-        let Some(Decision::Accept(accepted)) = decision else { return false };
+        let Some(Decision::Accept(mut accepted)) = decision else { return false };
+        if run.checkin.as_deref().is_some_and(|checkin| accepted.set_checkin(checkin).is_err()) {
+            return false;
+        }
         if run.workspace.is_none() {
             run.workspace = accepted.plan().workspace.clone();
         }

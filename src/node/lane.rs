@@ -12,6 +12,7 @@ use supervisor::wire::message::Event as SupervisorEvent;
 use supervisor::wire::plan::KEEP_BYTES_MAX;
 
 use super::care::Registry;
+use super::gather::{Gathered, Gatherer, NotGathered};
 use super::journal::Journal;
 use super::known::Known;
 use super::link::{Answer, Link, Told};
@@ -49,6 +50,8 @@ pub enum Input {
     Posted(Done),
     /// The files a run is to send, with their hashes.
     Hashed(String, Vec<PlannedFile>),
+    /// What a run's steps need, or why it is not to be had.
+    Gathered(String, Result<Gathered, NotGathered>),
 }
 
 /// How the server was heard last, for people.
@@ -93,6 +96,8 @@ pub struct Lane {
     pub voice: Sender<Job>,
     /// The porter.
     pub porter: Sender<Errand>,
+    /// What gathers what steps need.
+    pub gatherer: Gatherer,
     /// Whose rights each round must ask.
     pub watched: Watched,
     /// What the clone's messages say.
@@ -148,6 +153,7 @@ impl Lane {
                 }
                 self.fire(&run, Event::FilesHashed);
             }
+            Input::Gathered(run, gathered) => self.gathered(&run, gathered),
         }
     }
 

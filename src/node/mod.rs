@@ -9,6 +9,7 @@ mod decide;
 pub mod effects;
 pub mod files;
 pub mod fold;
+pub mod gather;
 pub mod journal;
 pub mod known;
 pub mod lane;

@@ -12,6 +12,7 @@ use supervisor::wire::plan::Provides;
 
 use super::care::Registry;
 use super::clock::utc_now;
+use super::gather::Gatherer;
 use super::journal::Journal;
 use super::known::Known;
 use super::lane::{Ear, Lane};
@@ -64,7 +65,8 @@ pub fn lane(project: &str, root: &Path, provides: &Provides, shared: &Shared) ->
         say(&format!("lane {project}: {why}; it is not served"));
         shared.board.lane(&LaneNow { project: project.to_owned(), not_served: Some(why), ..about });
     };
-    let answer = shared.link.ask_and_wait(Request::Credential { project: project.to_owned() }, HELLO_WAIT)?;
+    let answer =
+        shared.link.ask_and_wait(Request::Credential { project: project.to_owned(), user: None }, HELLO_WAIT)?;
     let (Reply::Descriptor, Some(fd)) = (&answer.reply, answer.descriptors.into_iter().next()) else {
         not_served(format!("its passwords file is not to be had: {:?}", answer.reply), LaneNow::default());
         return Ok(());
@@ -136,6 +138,13 @@ pub fn lane(project: &str, root: &Path, provides: &Provides, shared: &Shared) ->
         let (me, inputs) = channel();
         let (voice, jobs) = channel();
         let watched = Watched::default();
+        let gatherer = Gatherer {
+            clone: CloneFile::new(&file, &program),
+            link: link.clone(),
+            project: project.clone(),
+            server_code: server_code.clone(),
+            session: session.clone(),
+        };
         let poster =
             Poster { session: session.clone(), program: program.clone(), file: file.clone(), to_lane: me.clone() };
         std::thread::spawn(move || poster.work(&jobs));
@@ -188,6 +197,7 @@ pub fn lane(project: &str, root: &Path, provides: &Provides, shared: &Shared) ->
             me,
             voice,
             porter,
+            gatherer,
             watched,
             known: Known::default(),
             published: std::collections::BTreeSet::new(),

@@ -57,6 +57,10 @@ pub(super) struct Tending {
     pub(super) accepted: Option<Box<Accepted>>,
     /// The workspace on this host, once it stands.
     pub(super) workspace: Option<String>,
+    /// The check-in its steps set, once they are done.
+    pub(super) checkin: Option<String>,
+    /// Which step of the run each step is that the supervisor was asked for; nothing while it was not.
+    pub(super) step_places: Option<Vec<usize>>,
     /// Whether a stop that counts stands.
     pub(super) stop: bool,
     /// What `ended` is to say, once known.
@@ -98,6 +102,8 @@ impl Tending {
             handle: None,
             accepted: None,
             workspace: None,
+            checkin: None,
+            step_places: None,
             stop: false,
             ended: None,
             over: None,

@@ -177,15 +177,9 @@ fn steps() -> Table {
     let rows = STEPS.iter().map(|row| {
         let needs = row.needs.iter().map(|kind| code(kind.word())).collect::<Vec<_>>().join(", ");
         let sets = row.sets.iter().map(|name| code(name.word())).collect::<Vec<_>>().join(", ");
-        let acts = if row.acts { "" } else { "refused (6)" };
-        vec![code(row.kind.word()), row.does.to_owned(), needs, sets, acts.to_owned()]
+        vec![code(row.kind.word()), row.does.to_owned(), needs, sets]
     });
-    table(
-        "Workspace steps",
-        "In the order of the run's list.",
-        &["step", "does", "after", "sets", "this release"],
-        rows.collect(),
-    )
+    table("Workspace steps", "In the order of the run's list.", &["step", "does", "after", "sets"], rows.collect())
 }
 
 fn refusals() -> Table {

@@ -105,7 +105,7 @@ pub const KEYS: &[KeyRow] = &[
     // run
     KeyRow::required(RUN, "clone", Form::CloneCode, "2.3"),
     KeyRow::required(RUN, "objective", Form::Text, "2.3"),
-    KeyRow::optional(RUN, "of", Form::Name, "no check-in", "2.3").acts(Acts::No),
+    KeyRow::optional(RUN, "of", Form::Name, "no check-in", "2.3"),
     KeyRow::optional(RUN, "workspace", Form::Steps, "no workspace", "2.3, 2.7"),
     KeyRow::optional(RUN, "sandbox", Form::Object(Within::Sandbox), "unconfined", "2.3, 2.8"),
     KeyRow::optional(RUN, "limits", Form::Object(Within::Limits), "{}", "2.3, 2.9"),

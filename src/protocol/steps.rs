@@ -25,8 +25,6 @@ pub struct StepRow {
     pub needs: &'static [StepKind],
     /// The values it sets.
     pub sets: &'static [ValueName],
-    /// Whether this release carries it out; a run asking one that is not is refused (6).
-    pub acts: bool,
     /// What it does, for people.
     pub does: &'static str,
 }
@@ -35,35 +33,30 @@ const DIRECTORY: StepRow = StepRow {
     kind: StepKind::Directory,
     needs: &[],
     sets: &[ValueName::Workspace],
-    acts: true,
     does: "makes the directory, removing what was there",
 };
 const PASSWORD: StepRow = StepRow {
     kind: StepKind::Password,
     needs: &[],
     sets: &[],
-    acts: false,
     does: "collects the process's user's approved password and holds it privately for clone",
 };
 const CLONE: StepRow = StepRow {
     kind: StepKind::Clone,
     needs: &[StepKind::Password],
     sets: &[ValueName::ProcessClone],
-    acts: false,
     does: "makes the process's clone, signed in as the process's user",
 };
 const CHECKOUT: StepRow = StepRow {
     kind: StepKind::Checkout,
     needs: &[StepKind::Clone],
     sets: &[ValueName::Tree, ValueName::Checkin],
-    acts: false,
     does: "opens a checkout from the process's clone",
 };
 const FILES: StepRow = StepRow {
     kind: StepKind::Files,
     needs: &[],
     sets: &[ValueName::Tree, ValueName::Checkin],
-    acts: false,
     does: "writes the check-in's files and nothing else",
 };
 

@@ -44,6 +44,39 @@ pub fn remove(root: &Path, at: &Path) -> io::Result<()> {
     rustix::fs::unlinkat(&parent, &name, AtFlags::REMOVEDIR).map_err(|e| named("removing", at, e))
 }
 
+/// Makes `at`, below `root`, and what leads to it where they are not, and holds it. What is in it stays.
+///
+/// # Errors
+/// When `at` is not strictly below `root`, goes through a link, or cannot be made.
+pub fn make_directories(root: &Path, at: &Path) -> io::Result<OwnedFd> {
+    let (parent, name) = parent_of(root, at, true)?;
+    make_below(&parent, &name)
+}
+
+/// Makes a path of plain names below a held directory where it is not, and holds it.
+///
+/// # Errors
+/// When it goes through a link or cannot be made.
+pub fn make_below(held: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
+    let mut held = held.try_clone()?;
+    for name in below.components() {
+        held = step_into(&held, Path::new(name.as_os_str()), true).map_err(|e| named("making", below, e))?;
+    }
+    Ok(held)
+}
+
+/// The directory of one plain name in a held one, made if wanted. It may be no link: beneath what is held; openat2 is not
+/// for a cell (decisions C-120).
+fn step_into(held: &OwnedFd, name: &Path, make: bool) -> Result<OwnedFd, Errno> {
+    if make {
+        match rustix::fs::mkdirat(held, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    rustix::fs::openat(held, name, DIRECTORY, Mode::empty())
+}
+
 /// The held directory that holds `at`, and `at`'s name in it.
 fn parent_of(root: &Path, at: &Path, make: bool) -> io::Result<(OwnedFd, PathBuf)> {
     let below = at.strip_prefix(root).map_err(|_not| outside(root, at))?;
@@ -59,15 +92,7 @@ fn parent_of(root: &Path, at: &Path, make: bool) -> io::Result<(OwnedFd, PathBuf
     let Some((last, parents)) = names.split_last() else { return Err(outside(root, at)) };
     let mut held = rustix::fs::open(root, DIRECTORY, Mode::empty()).map_err(|e| named("opening", root, e))?;
     for name in parents {
-        if make {
-            match rustix::fs::mkdirat(&held, *name, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(named("making the parents of", at, errno)),
-            }
-        }
-        // One plain name, which no link may be: beneath what is held. openat2 is not for a cell (decisions C-120).
-        held = rustix::fs::openat(&held, *name, DIRECTORY, Mode::empty())
-            .map_err(|e| named("opening the parents of", at, e))?;
+        held = step_into(&held, name, make).map_err(|e| named("opening the parents of", at, e))?;
     }
     Ok((held, last.to_path_buf()))
 }

@@ -12,7 +12,7 @@ use crate::fossil::CloneFile;
 /// How often what is waited for is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Longest wait for the node's clone and first round; a small clone takes a second.
-pub const READY_WAIT: Duration = Duration::from_secs(60);
+pub const READY_WAIT: Duration = Duration::from_secs(180);
 /// Lines of the supervisor's log shown when what is waited for does not come.
 const LOG_LINES_SHOWN: usize = 15;
 

@@ -10,6 +10,7 @@ use supervisor::wire::message::{EndedBy, EventNumber, Handle, Reply, Request, To
 use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan, PLAN_BYTES_MAX, Step};
 
 use crate::care::Record;
+use crate::checked_steps::{self, CheckedStep, STEPS_MAX};
 use crate::deadlines::BootTime;
 use crate::floor;
 use crate::in_care::{Asked, InCare, Task, Work};
@@ -27,8 +28,6 @@ use crate::{credentials, kept_logs, log, opened, provides, requests};
 
 /// Largest first line, in bytes (decisions C-113).
 const FIRST_LINE_BYTES_MAX: u64 = 1 << 20;
-/// Most steps of one run.
-const STEPS_MAX: usize = 64;
 /// Longest text from elsewhere in an answer or a log line, in bytes.
 pub(crate) const WHY_BYTES_MAX: usize = 2000;
 
@@ -102,11 +101,13 @@ impl Service {
             Request::Hello { version } => self.hello(asked, version),
             Request::Take { run } => self.take(asked, &run),
             Request::Check { handle } => self.check(asked, handle, descriptors),
-            Request::Credential { project } => {
-                self.credential(asked, &project);
+            Request::Credential { project, user } => {
+                self.credential(asked, &project, user.as_deref());
                 Ok(())
             }
-            Request::Prepare { handle, steps } => self.prepare(asked, handle, steps),
+            Request::Prepare { handle, workspace_at, checkin, steps } => {
+                self.prepare(asked, handle, (workspace_at.as_deref(), checkin.as_deref()), &steps, descriptors)
+            }
             Request::Launch { handle } => self.launch_request(asked, handle, descriptors),
             Request::Noted { handle, event } => self.noted(handle, event),
             Request::Stop { handle, why } => {
@@ -251,8 +252,8 @@ impl Service {
         true
     }
 
-    fn credential(&mut self, asked: Asked, project: &str) {
-        match credentials::open(&self.fixed.root, project) {
+    fn credential(&mut self, asked: Asked, project: &str, user: Option<&str>) {
+        match credentials::open(&self.fixed.root, project, user) {
             Ok(Some(fd)) => self.reply(Some(asked), Reply::Descriptor, vec![fd]),
             Ok(None) => self.reply(Some(asked), Reply::Unset, Vec::new()),
             Err(error) => {
@@ -263,31 +264,28 @@ impl Service {
         }
     }
 
-    fn prepare(&mut self, asked: Asked, handle: Handle, steps: Vec<Step>) -> Result<(), Breach> {
+    fn prepare(
+        &mut self,
+        asked: Asked,
+        handle: Handle,
+        (workspace_at, checkin): (Option<&str>, Option<&str>),
+        steps: &[Step],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Breach> {
         if steps.len() > STEPS_MAX {
             return Err(Breach(format!("request Prepare: {} steps, more than {STEPS_MAX}", steps.len())));
         }
-        let mut places = Vec::new();
-        for (index, step) in (0_u32..).zip(&steps) {
-            let Step::Directory { at } = step;
-            let others =
-                self.runs.iter().filter(|(other, _)| **other != handle).filter_map(|(_, it)| it.place.as_ref());
-            let place = Place::check(&self.fixed.workspaces, at, others).and_then(|place| match places.first() {
-                Some(first) if *first != place => {
-                    Err(format!("{at}: a run has one workspace, and another step names another"))
-                }
-                _ => Ok(place),
-            });
-            match place {
-                Ok(place) => places.push(place),
-                Err(why) => {
-                    self.happen(handle, Happening::StepFailed);
-                    self.reply(Some(asked), Reply::StepFailed { index, why }, Vec::new());
-                    return Ok(());
-                }
+        let no_hash = || Breach("request Prepare: its check-in is no full hash".to_owned());
+        let checkin = checkin.map(|text| RunHash::parse(text).ok_or_else(no_hash)).transpose()?;
+        let others = self.runs.iter().filter(|(other, _)| **other != handle).filter_map(|(_, it)| it.place.as_ref());
+        let others: Vec<_> = others.collect();
+        match checked_steps::check(steps, workspace_at, descriptors, &self.fixed.workspaces, &others) {
+            Ok(steps) => self.begin_steps(asked, handle, checkin, steps),
+            Err((index, why)) => {
+                self.happen(handle, Happening::StepFailed);
+                self.reply(Some(asked), Reply::StepFailed { index, why }, Vec::new());
             }
         }
-        self.begin_steps(asked, handle, places);
         Ok(())
     }
 
@@ -416,7 +414,9 @@ impl Service {
         it.asked = Some(asked);
         match it.place.clone() {
             None => self.removed(handle, Ok(())),
-            Some(place) => self.start_step(handle, Work::new(Task::Removal, STEP_LIMITS), &place),
+            Some(place) => {
+                self.start_step(handle, Work::new(Task::Removal, STEP_LIMITS), CheckedStep::removal(place));
+            }
         }
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct Record {
     pub(crate) cgroup: Option<String>,
     /// The run's workspace, once a step names it.
     pub(crate) workspace: Option<String>,
+    /// The check-in that its steps set last.
+    pub(crate) checkin: Option<RunHash>,
     /// The first process of the sandbox, or of the step, that runs.
     pub(crate) init: Option<Init>,
     /// What the process is to be, as [`hex`] of its flat form, while it runs: for `audit`, and for nothing else.
@@ -111,6 +113,7 @@ impl Record {
             launches: 0,
             cgroup: None,
             workspace: None,
+            checkin: None,
             init: None,
             promise: None,
         }
@@ -128,6 +131,9 @@ impl Record {
         }
         if let Some(workspace) = &self.workspace {
             line("workspace", workspace);
+        }
+        if let Some(checkin) = &self.checkin {
+            line("checkin", checkin);
         }
         if let Some(init) = self.init {
             line("init", &format_args!("{} {}", init.pid, init.started));
@@ -156,7 +162,7 @@ impl Record {
             return Err(format!("does not begin with {FIRST_LINE:?} and end with \"end\""));
         };
         let (mut boot, mut phase, mut launches) = (None, None, None);
-        let (mut cgroup, mut workspace, mut init, mut promise) = (None, None, None, None);
+        let (mut cgroup, mut workspace, mut checkin, mut init, mut promise) = (None, None, None, None, None);
         for line in lines {
             let (key, value) = line.split_once(' ').ok_or_else(|| format!("line {line:?} has no value"))?;
             let fault = || format!("line {line:?} is not understood");
@@ -169,6 +175,7 @@ impl Record {
                 "launches" => launches.replace(value.parse().map_err(|_not_a_number| fault())?).is_some(),
                 "cgroup" => cgroup.replace(absolute(value).ok_or_else(fault)?).is_some(),
                 "workspace" => workspace.replace(absolute(value).ok_or_else(fault)?).is_some(),
+                "checkin" => checkin.replace(RunHash::parse(value).ok_or_else(fault)?).is_some(),
                 "init" => {
                     let (pid, started) = value.split_once(' ').ok_or_else(fault)?;
                     let pid = pid.parse().map_err(|_not_a_number| fault())?;
@@ -188,6 +195,7 @@ impl Record {
             launches: launches.ok_or("no launches")?,
             cgroup,
             workspace,
+            checkin,
             init,
             promise,
         })
@@ -316,6 +324,7 @@ mod tests {
             phase: Phase::Launched,
             launches: 1,
             cgroup: Some("/sys/fs/cgroup/ocx/a b".into()),
+            checkin: RunHash::parse(&"c".repeat(40)),
             workspace: Some("/var/lib/ocx/workspaces/it's é".into()),
             init: Some(Init { pid: 4711, started: 99 }),
             promise: Some("00ff17".into()),

@@ -24,9 +24,9 @@ struct PasswordsFile {
     server: String,
     user: String,
     password: String,
-    /// Passwords of processes' users: each crosses alone, when its run is prepared, and never from here.
-    #[serde(default, rename = "runs")]
-    _runs: std::collections::BTreeMap<String, String>,
+    /// Passwords of processes' users: each crosses alone, when a run of that user is prepared.
+    #[serde(default)]
+    runs: std::collections::BTreeMap<String, String>,
 }
 
 /// What crosses.
@@ -34,6 +34,12 @@ struct PasswordsFile {
 struct Credential<'a> {
     server: &'a str,
     user: &'a str,
+    password: &'a str,
+}
+
+/// What crosses of the `runs` map.
+#[derive(Serialize)]
+struct RunPassword<'a> {
     password: &'a str,
 }
 
@@ -55,11 +61,11 @@ pub(crate) fn projects(root: &Path) -> io::Result<Vec<String>> {
     Ok(projects)
 }
 
-/// One project's credential in a sealed memfd; none when it has no file.
+/// One project's credential in a sealed memfd, or the one of `user` in its `runs` map; none when there is none.
 ///
 /// # Errors
 /// When the file cannot be read or is not of its form. Says nothing of what the file holds.
-pub(crate) fn open(root: &Path, project: &str) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn open(root: &Path, project: &str, user: Option<&str>) -> io::Result<Option<OwnedFd>> {
     if !is_name(project) {
         return Ok(None);
     }
@@ -72,8 +78,13 @@ pub(crate) fn open(root: &Path, project: &str) -> io::Result<Option<OwnedFd>> {
         // serde's own message can quote a value; only where it stands is told.
         io::Error::other(format!("not a passwords file, line {} column {}", error.line(), error.column()))
     })?;
-    let credential = Credential { server: &file.server, user: &file.user, password: &file.password };
-    let text = serde_json::to_vec(&credential)?;
+    let text = match user {
+        None => serde_json::to_vec(&Credential { server: &file.server, user: &file.user, password: &file.password })?,
+        Some(user) => match file.runs.get(user) {
+            Some(password) => serde_json::to_vec(&RunPassword { password })?,
+            None => return Ok(None),
+        },
+    };
     frame::seal("ocx-credential", &text).map(Some)
 }
 
@@ -97,11 +108,13 @@ mod tests {
         let text = r#"{"server":"https://h/p","user":"lab-1","password":"s3","runs":{"builder":"other"}}"#;
         let root = root(&[("proj.json", text), ("notes.txt", ""), ("a.b.json", text)]);
         assert_eq!(projects(root.path()).unwrap(), ["a.b", "proj"]);
-        let fd = open(root.path(), "proj").unwrap().unwrap();
+        let fd = open(root.path(), "proj", None).unwrap().unwrap();
         let crossed = String::from_utf8(frame::read_sealed(&fd, 4096).unwrap()).unwrap();
         assert_eq!(crossed, r#"{"server":"https://h/p","user":"lab-1","password":"s3"}"#);
-        // Control: the map is there to be left out.
-        assert!(text.contains("builder"));
+        // Control: the map is there to be left out, and one entry of it crosses alone.
+        let fd = open(root.path(), "proj", Some("builder")).unwrap().unwrap();
+        assert_eq!(frame::read_sealed(&fd, 4096).unwrap(), br#"{"password":"other"}"#);
+        assert!(open(root.path(), "proj", Some("pat")).unwrap().is_none());
     }
 
     #[test]
@@ -109,14 +122,14 @@ mod tests {
         let root = root(&[]);
         std::fs::write(root.path().join("outside.json"), r#"{"server":"","user":"","password":""}"#).unwrap();
         for name in ["../outside", "", ".", "a/b", "none", "\0"] {
-            assert!(open(root.path(), name).unwrap().is_none(), "{name:?}");
+            assert!(open(root.path(), name, None).unwrap().is_none(), "{name:?}");
         }
     }
 
     #[test]
     fn a_fault_in_the_file_is_told_without_its_passwords() {
         let root = root(&[("p.json", r#"{"server":"h","user":"u","password":"s3cret","extra":"s3cret"}"#)]);
-        let error = open(root.path(), "p").unwrap_err().to_string();
+        let error = open(root.path(), "p", None).unwrap_err().to_string();
         assert!(error.contains("line 1") && !error.contains("s3cret"), "{error}");
     }
 }

@@ -166,7 +166,7 @@ impl Told {
                 Reply::Refused { .. } => Self::Refused,
                 Reply::Descriptor | Reply::Unset => Self::Descriptor,
                 Reply::NotOpened { .. } => Self::NotOpened,
-                Reply::Prepared => Self::Prepared,
+                Reply::Prepared { .. } => Self::Prepared,
                 Reply::StepFailed { .. } => Self::StepFailed,
                 Reply::Launched { .. } => Self::Launched,
                 Reply::Failed { .. } => Self::Failed,

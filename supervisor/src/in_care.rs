@@ -13,6 +13,7 @@ use supervisor::wire::message::{End, EndedBy, Event, EventNumber, Handle, Phase}
 
 use crate::care::Record;
 use crate::cgroup::RunCgroup;
+use crate::checked_steps::CheckedStep;
 use crate::child::Child;
 use crate::deadlines::Deadline;
 use crate::names::Name;
@@ -163,7 +164,7 @@ pub(crate) struct InCare {
     /// A release that waits for the removal under way.
     pub(crate) release: Option<Asked>,
     /// The steps still to be done.
-    pub(crate) steps: VecDeque<Place>,
+    pub(crate) steps: VecDeque<CheckedStep>,
     /// The cell under way.
     pub(crate) work: Option<Work>,
     /// What is left of it from an earlier supervisor.
@@ -297,7 +298,8 @@ impl InCare {
     /// The frame that opens this run's part of an adoption.
     pub(crate) fn in_care(&self, handle: Handle) -> Event {
         let workspace = self.place.as_ref().map(Place::text);
-        Event::InCare { handle, run: self.run.to_string(), phase: self.phase(), workspace }
+        let checkin = self.record.checkin.map(|it| it.to_string());
+        Event::InCare { handle, run: self.run.to_string(), phase: self.phase(), workspace, checkin }
     }
 }
 

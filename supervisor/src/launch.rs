@@ -219,6 +219,17 @@ pub(crate) fn prepare<'a>(
     Ok(Prepared { recipe, title, given, clone, status: pipes.status_out, lifeline: pipes.lifeline_in })
 }
 
+/// What a step is started in.
+#[derive(Debug)]
+pub(crate) struct StepSees<'a> {
+    /// The sandbox.
+    pub(crate) confinement: &'a Confinement,
+    /// The account.
+    pub(crate) account: Account,
+    /// The host path of the workspace, when the sandbox shows it elsewhere.
+    pub(crate) workspace: Option<String>,
+}
+
 /// Starts a workspace step as an account in a sandbox the supervisor describes. Its host paths may be OCX's own.
 ///
 /// # Errors
@@ -226,7 +237,7 @@ pub(crate) fn prepare<'a>(
 pub(crate) fn start_step(
     argv: &[String],
     env: &[(String, String)],
-    (confinement, account): (&Confinement, Account),
+    sees: &StepSees<'_>,
     limits: &Limits,
     streams: [OwnedFd; 3],
     cgroup: Option<&RunCgroup>,
@@ -234,7 +245,7 @@ pub(crate) fn start_step(
 ) -> Result<Launching, StageError> {
     let plan = LaunchPlan {
         run: "step".to_owned(),
-        workspace: None,
+        workspace: sees.workspace.clone(),
         sandbox: None,
         limits: *limits,
         process: Process {
@@ -246,7 +257,7 @@ pub(crate) fn start_step(
         },
     };
     let refused = |it: policy::Refusal| StageError { code: 125, stage: it.field, why: it.why };
-    start(policy::step(&plan, confinement, account, host).map_err(refused)?, streams, cgroup, host)
+    start(policy::step(&plan, sees.confinement, sees.account, host).map_err(refused)?, streams, cgroup, host)
 }
 
 /// Starts a program as the protocol process's account with nothing: no groups, no capability, no new privileges, the three

@@ -7,6 +7,7 @@ mod backoff;
 mod capabilities;
 mod care;
 mod cgroup;
+mod checked_steps;
 mod child;
 mod credentials;
 mod deadlines;

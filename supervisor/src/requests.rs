@@ -27,6 +27,8 @@ pub(crate) enum Descriptors {
     Exactly(usize),
     /// As many as `write_logs` says logs.
     OneForEachLog,
+    /// As many as `prepare` has steps that carry one.
+    OneForEachStep,
 }
 
 /// One row of REQUESTS.
@@ -114,7 +116,7 @@ pub(crate) const REQUESTS: &[Row] = &[
         runs: &[S::Taken, S::Unprepared],
         crossed: &[],
         once: false,
-        descriptors: Descriptors::Exactly(0),
+        descriptors: Descriptors::OneForEachStep,
         bytes_max: FRAME_BYTES_MAX,
         burst: 300,
         per_second: 50,
@@ -310,7 +312,10 @@ impl Meter {
             (Descriptors::OneForEachLog, Request::WriteLogs { stderr, stdout, .. }) => {
                 usize::from(*stderr) + usize::from(*stdout)
             }
-            (Descriptors::OneForEachLog, _) => 0,
+            (Descriptors::OneForEachStep, Request::Prepare { steps, .. }) => {
+                steps.iter().filter(|step| step.carries_descriptor()).count()
+            }
+            (Descriptors::OneForEachLog | Descriptors::OneForEachStep, _) => 0,
         };
         if descriptors != expected {
             return Err(breach(format!("{descriptors} descriptors instead of {expected}")));
@@ -342,8 +347,8 @@ mod tests {
             Request::Hello { version: 1 },
             Request::Take { run: "a".repeat(40) },
             Request::Check { handle: 1 },
-            Request::Credential { project: "p".into() },
-            Request::Prepare { handle: 1, steps: vec![] },
+            Request::Credential { project: "p".into(), user: None },
+            Request::Prepare { handle: 1, workspace_at: None, checkin: None, steps: vec![] },
             Request::Launch { handle: 1 },
             Request::Noted { handle: 1, event: 1 },
             Request::Stop { handle: 1, why: String::new() },
@@ -360,6 +365,7 @@ mod tests {
         match row.descriptors {
             Descriptors::Exactly(n) => n,
             Descriptors::OneForEachLog => 1,
+            Descriptors::OneForEachStep => 0,
         }
     }
 

@@ -1,6 +1,7 @@
-//! Workspace steps and removals: `ocx step KIND ROOT AT`, one at a time, in a sandbox of their own as the runs' account
+//! Workspace steps and removals: `ocx step KIND …`, one at a time, in a sandbox of their own as the runs' account
 //! (decisions C-97), or of the open account where the run has no sandbox. The supervisor itself never touches what is in a workspace.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -13,32 +14,46 @@ use supervisor::points::carry;
 use supervisor::wire::message::{End, Handle, Phase, Reply};
 
 use crate::answers::WHY_BYTES_MAX;
+use crate::checked_steps::{CheckedStep, Sees};
 use crate::child::Child;
 use crate::deadlines::BootTime;
 use crate::in_care::{Asked, Output, Task, Work};
 use crate::names::{Due, Name, Part};
 use crate::run::Happening;
+use crate::run_hash::RunHash;
 use crate::service::Service;
 use crate::streams::Ring;
-use crate::workspaces::{Place, Root};
+use crate::workspaces::Place;
 use crate::{ending, launch, log};
 
 /// How long one step may take.
 const STEP_MAX: Duration = Duration::from_secs(600);
 /// How much of the end of a step's STDERR is kept for its last line.
 const STEP_STDERR_BYTES: usize = 4096;
+/// How much of a step's answer is kept: a hash and its line's end, and one byte that tells a longer one.
+const STEP_STDOUT_BYTES: usize = 66;
+/// What a step that uses the network reads to find and know a server, where a host has it.
+const NETWORK_FILES: [&str; 5] =
+    ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl/certs", "/etc/ca-certificates"];
 /// What a step may use.
 pub(crate) const STEP_LIMITS: Limits =
     Limits { wall_s: None, cpu_s: None, processes: Some(64), file_size_bytes: None, memory_bytes: None };
 
 impl Service {
     /// Begins a run's steps, in order.
-    pub(crate) fn begin_steps(&mut self, asked: Asked, handle: Handle, places: Vec<Place>) {
+    pub(crate) fn begin_steps(
+        &mut self,
+        asked: Asked,
+        handle: Handle,
+        checkin: Option<RunHash>,
+        steps: VecDeque<CheckedStep>,
+    ) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         it.asked = Some(asked);
         it.directory = None;
-        it.place = places.last().cloned().or_else(|| it.place.take());
-        it.steps = places.into();
+        it.place = steps.back().map(|step| step.place.clone()).or_else(|| it.place.take());
+        it.record.checkin = checkin;
+        it.steps = steps;
         if it.steps.is_empty() {
             self.steps_done(handle);
         } else if self.happen(handle, Happening::StepsBegan) {
@@ -49,7 +64,7 @@ impl Service {
     fn next_step(&mut self, handle: Handle, index: u32) {
         let Some(it) = self.runs.get_mut(&handle) else { return };
         match it.steps.pop_front() {
-            Some(place) => self.start_step(handle, Work::new(Task::Step(index), STEP_LIMITS), &place),
+            Some(step) => self.start_step(handle, Work::new(Task::Step(index), STEP_LIMITS), step),
             None => self.steps_done(handle),
         }
     }
@@ -69,7 +84,8 @@ impl Service {
         match done {
             Ok(()) => {
                 self.happen(handle, Happening::StepsDone);
-                self.reply(asked, Reply::Prepared, Vec::new());
+                let checkin = self.runs.get(&handle).and_then(|it| it.record.checkin).map(|it| it.to_string());
+                self.reply(asked, Reply::Prepared { checkin }, Vec::new());
             }
             Err(why) => {
                 self.happen(handle, Happening::StepFailed);
@@ -79,8 +95,8 @@ impl Service {
     }
 
     /// Starts one step in a cell. What goes wrong is the step's failure.
-    pub(crate) fn start_step(&mut self, handle: Handle, mut work: Work, place: &Place) {
-        if let Err(why) = carry(Did::StartStep, || self.try_step(handle, &mut work, place)) {
+    pub(crate) fn start_step(&mut self, handle: Handle, mut work: Work, step: CheckedStep) {
+        if let Err(why) = carry(Did::StartStep, || self.try_step(handle, &mut work, step)) {
             work.undo(125, "step", why);
             work.kill();
         }
@@ -95,64 +111,83 @@ impl Service {
         }
     }
 
-    fn try_step(&mut self, handle: Handle, work: &mut Work, place: &Place) -> Result<(), String> {
+    fn try_step(&mut self, handle: Handle, work: &mut Work, step: CheckedStep) -> Result<(), String> {
         self.open_cgroup(handle, work)?;
         let it = self.runs.get_mut(&handle).ok_or("the run is gone")?;
         if matches!(work.task, Task::Step(_)) {
             it.record.phase = Phase::Preparing;
         }
+        it.record.checkin = step.checkin.or(it.record.checkin);
         it.record.workspace = it.place.as_ref().map(Place::text);
         self.care.write(&it.run, &it.record, Wrote::Step).map_err(|e| format!("its care record: {e}"))?;
-        let kind = if work.task == Task::Removal { "remove" } else { "directory" };
-        let root = place.root().path.display().to_string();
+        let confinement = self.step_confinement(&step);
+        let CheckedStep { kind, place, workspace_at, network, input, words, .. } = step;
         let program = self.fixed.release.join("ocx").display().to_string();
-        let argv = [program, "step".to_owned(), kind.to_owned(), root, place.text()];
+        let mut argv = vec![program, "step".to_owned(), kind.to_owned()];
+        argv.extend(words);
         let env = [("PATH", "/usr/bin:/bin"), ("HOME", "/tmp"), ("USER", "ocx-run"), ("LANG", "C.UTF-8")];
-        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let (stderr, to_stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| format!("a pipe: {e}"))?;
-        rustix::io::ioctl_fionbio(&stderr, true).map_err(|e| format!("a pipe: {e}"))?;
-        let streams = [null()?, null()?, to_stderr];
-        let confinement = self.step_confinement(place.root());
-        let cell = launch::start_step(
-            &argv,
-            &env,
-            (&confinement, place.root().owner),
-            &STEP_LIMITS,
-            streams,
-            work.cgroup.as_ref(),
-            &self.fixed.host,
-        )
-        .map_err(|e| e.to_string())?;
+        let mut env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        if network && let Ok(proxy) = std::env::var("http_proxy") {
+            env.push(("http_proxy".to_owned(), proxy));
+        }
+        let pipe = || {
+            let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| format!("a pipe: {e}"))?;
+            rustix::io::ioctl_fionbio(&ours, true).map_err(|e| format!("a pipe: {e}"))?;
+            Ok::<_, String>((ours, theirs))
+        };
+        let ((stderr, to_stderr), (stdout, to_stdout)) = (pipe()?, pipe()?);
+        let streams = [input.map_or_else(null, Ok)?, to_stdout, to_stderr];
+        let sees = launch::StepSees {
+            confinement: &confinement,
+            account: place.root().owner,
+            workspace: workspace_at.is_some().then(|| place.text()),
+        };
+        let cell =
+            launch::start_step(&argv, &env, &sees, &STEP_LIMITS, streams, work.cgroup.as_ref(), &self.fixed.host)
+                .map_err(|e| e.to_string())?;
         let (status, end) = (Name::Run(handle, Part::Status), Name::Run(handle, Part::End));
         let child = Child::watch(cell, &self.sources, status, end).map_err(|e| format!("watching it: {e}"))?;
-        let name = Name::Run(handle, Part::Stderr);
-        let fd = self.sources.watch(stderr, name, Interest::READABLE).map_err(|e| format!("watching it: {e}"))?;
-        work.stderr = Output { fd: Some(fd), kept: Ring::new(STEP_STDERR_BYTES) };
+        let watch = |fd, part, bytes| {
+            let name = Name::Run(handle, part);
+            let fd = self.sources.watch(fd, name, Interest::READABLE).map_err(|e| format!("watching it: {e}"))?;
+            Ok::<_, String>(Output { fd: Some(fd), kept: Ring::new(bytes) })
+        };
+        work.stderr = watch(stderr, Part::Stderr, STEP_STDERR_BYTES)?;
+        work.stdout = watch(stdout, Part::Stdout, STEP_STDOUT_BYTES)?;
         let child = work.child.insert(child);
         child.go(sandbox::init::GO).map_err(|e| format!("letting it go: {e}"))
     }
 
-    /// What a step sees: programs, and the root its workspace lies in.
-    fn step_confinement(&self, root: &Root) -> Confinement {
-        let mut read_only = vec![self.fixed.release.display().to_string()];
-        read_only.extend(["/usr", "/bin", "/lib", "/lib64"].map(str::to_owned).into_iter().filter(|path| {
-            std::fs::symlink_metadata(path).is_ok() // not every host has /lib64
-        }));
+    /// What a step sees: programs, and its workspace or the root that lies in.
+    fn step_confinement(&self, step: &CheckedStep) -> Confinement {
+        let owner = step.place.root().owner;
+        let mut read_only: Vec<String> = ["/usr", "/bin", "/lib", "/lib64"].map(str::to_owned).into();
+        if step.network {
+            read_only.extend(NETWORK_FILES.map(str::to_owned));
+        }
+        // Not every host has all of them; a link to nowhere is as good as nothing.
+        read_only.retain(|path| std::fs::metadata(path).is_ok());
+        read_only.insert(0, self.fixed.release.display().to_string());
+        let read_write = match step.sees {
+            Sees::Root => vec![step.place.root().path.display().to_string()],
+            Sees::Workspace if step.workspace_at.is_none() => vec![step.place.text()],
+            Sees::Workspace => Vec::new(),
+        };
         Confinement {
-            uid: root.owner.uid,
-            gid: root.owner.gid,
+            uid: owner.uid,
+            gid: owner.gid,
             linux_capabilities: Vec::new(),
-            network: false,
+            network: step.network,
             isolate_terminal: true,
             ends_with_parent: true,
             proc: "/proc".to_owned(),
             dev: "/dev".to_owned(),
             tmp: "/tmp".to_owned(),
             read_only,
-            read_write: vec![root.path.display().to_string()],
+            read_write,
             devices: Vec::new(),
             homes: Vec::new(),
-            workspace_at: None,
+            workspace_at: step.workspace_at.clone(),
             created_files: Vec::new(),
         }
     }
@@ -182,7 +217,7 @@ impl Service {
         };
         match work.task {
             Task::Removal => self.removed(handle, done),
-            Task::Step(index) => match done {
+            Task::Step(index) => match done.and_then(|()| self.note_checkin(handle, &work.stdout.kept.take())) {
                 Ok(()) => self.next_step(handle, index + 1),
                 Err(why) => {
                     self.happen(handle, Happening::StepFailed);
@@ -195,6 +230,19 @@ impl Service {
             },
             Task::Program => {}
         }
+    }
+
+    /// What a step answered: nothing, or the hash of the check-in it opened.
+    fn note_checkin(&mut self, handle: Handle, answer: &[u8]) -> Result<(), String> {
+        if answer.is_empty() {
+            return Ok(());
+        }
+        let hash = std::str::from_utf8(answer).ok().and_then(|text| RunHash::parse(text.trim_end_matches('\n')));
+        let hash = hash.ok_or("the step's answer is not the hash of a check-in")?;
+        if let Some(it) = self.runs.get_mut(&handle) {
+            it.record.checkin = Some(hash);
+        }
+        Ok(())
     }
 
     /// A removal is over.

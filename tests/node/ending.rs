@@ -96,7 +96,7 @@ fn left_behind() {
     message["run"]["limits"]["wall"] = json!("2s");
     let asked = post(&mut system, &message);
     assert_eq!(system.ended(&asked, SOON)["outcome"], json!("budget"));
-    message["run"]["limits"]["wall"] = json!("60s");
+    message["run"]["limits"]["wall"] = json!("1h");
     let asked = post(&mut system, &message);
     system.wait_running(&asked);
     system.trial.session(ocx::trial::accounts::ADMIN).unwrap().reply(&asked.run, &stop(&asked.run));

@@ -17,6 +17,7 @@ mod refusing;
 mod retention;
 mod running;
 mod status;
+mod steps;
 mod system;
 
 #[path = "../support/mod.rs"]
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         breaking::TESTS,
         bombs::TESTS,
         status::TESTS,
+        steps::TESTS,
         lanes::TESTS,
         retention::TESTS,
         publishing::TESTS,

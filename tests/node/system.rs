@@ -9,7 +9,7 @@ use ocx::trial::{Asked, Entry, Interrupt, Setup, Trial, Where, request};
 use serde_json::{Map, Value};
 
 /// Longest wait for anything that needs no more than a pull and a post.
-pub(crate) const SOON: Duration = Duration::from_secs(180);
+pub(crate) const SOON: Duration = Duration::from_secs(300);
 /// Longest wait for a post whose fate was unknown: 60 s, and the chat's own wait.
 pub(crate) const UNKNOWN: Duration = Duration::from_secs(400);
 

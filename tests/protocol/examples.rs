@@ -1,6 +1,7 @@
 //! Whole messages as people write them, with exactly what OCX plans and answers (protocol 2.18; decisions C-74).
 
 use ocx::engine::check::{self, Decision, Host};
+use ocx::engine::plan::StepLaid;
 use ocx::engine::report::{self, Ended, How};
 use ocx::engine::{message, plan};
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ fn d_14_01_an_echo_is_planned_started_and_ended_exactly_so() {
     assert_eq!(check::process_user_of(&message), Some("builder"));
     let accepted = World::new().accepts(&Value::Object(message.content));
 
-    assert_eq!(serde_json::to_value(plan::steps(&accepted)).unwrap(), json!([{"directory": {"at": WORKSPACE}}]));
+    assert_eq!(accepted.steps(), [StepLaid::Directory { at: WORKSPACE.to_owned() }]);
     assert_eq!(
         serde_json::to_value(plan::launch(&accepted)).unwrap(),
         json!({
@@ -89,7 +90,7 @@ fn v2_2_6_07_without_a_workspace_a_process_starts_at_the_root_and_with_one_there
     let accepted = World::new().accepts(&content);
     assert_eq!(accepted.plan().process.cwd, "/");
     assert_eq!(accepted.plan().workspace, None);
-    assert!(plan::steps(&accepted).is_empty());
+    assert!(accepted.steps().is_empty());
     let started = report::started(accepted.id(), accepted.values(), &accepted.run().limits.written);
     assert!(!started.contains("\"workspace\""), "{started}");
 }
@@ -146,15 +147,20 @@ fn d_14_02_claude_in_a_sandbox_is_well_formed_and_refused_naming_all_this_releas
     let world = World { users: [("claude-1".to_owned(), None)].into(), ..World::new() };
     assert_eq!(
         world.refusal(&content).note,
-        "refusal 6: this release does not provide workspace[1] (step password), workspace[2] (step clone), \
-         workspace[3] (step checkout), process.session, process.hears, process.terminal"
+        "refusal 6: this release does not provide process.session, process.hears, process.terminal"
     );
     // V1 5: the second workspace, files without a repository.
     let mut files = content;
     files["workspace"] = json!([
         {"step": "directory", "at": "$$root$$/$$run$$"},
         {"step": "files", "of": "trunk", "into": "$$workspace$$/tree"}]);
-    assert!(world.refusal(&files).note.contains("workspace[1] (step files), process.session"));
+    assert!(world.refusal(&files).note.contains("process.session"));
+    let process = files["process"].as_object_mut().unwrap();
+    for lacking in ["session", "hears", "terminal"] {
+        process.remove(lacking);
+    }
+    let tree = format!("/var/lib/ocx/workspaces/{RUN}/tree");
+    assert_eq!(world.accepts(&files).plan().process.cwd, tree);
 }
 
 #[test]
@@ -200,4 +206,15 @@ fn v2_2_1_11_a_to_inside_the_content_is_content() {
         Decision::Refuse(refusal) => assert_eq!(refusal.note, "refusal 2: to is no key of version 2"),
         other @ (Decision::Wait(_) | Decision::Stopped | Decision::Accept(_)) => panic!("{other:?}"),
     }
+}
+
+/// What README shows a person to post is a run that a node takes.
+#[test]
+fn the_post_in_readme_is_accepted() {
+    let indented = |line: &'static str| line.strip_prefix("    ").unwrap_or(line);
+    let post: Vec<&str> = include_str!("../../README.md").lines().map(indented).collect();
+    let post = post.join("\n").replace(&"0123456789".repeat(4), CODE);
+    let message = message::find(&post).unwrap();
+    assert!(check::address(&message, "lab-1", CODE));
+    World::new().accepts(&Value::Object(message.content));
 }

@@ -1,13 +1,15 @@
 //! The refusals, in their order (protocol 2.13, 2.14; decisions sections 1 and 9).
 
-use ocx::engine::check::{CloneUser, Decision, Sender, User};
+use ocx::engine::check::{Accepted, CloneUser, Decision, Sender, User};
+use ocx::engine::plan::StepLaid;
 use ocx::protocol::forms::Form;
 use ocx::protocol::keys::{Acts, KEYS, KeyRow, Within};
 use ocx::protocol::kinds::Kind;
-use ocx::protocol::steps::{STEPS, StepKind};
+use ocx::protocol::steps::StepKind;
+use ocx::protocol::values::ValueName;
 use serde_json::{Value, json};
 
-use super::support::{World, installed_ceiling, plain, r_user, setup_user, with, without};
+use super::support::{RUN, World, installed_ceiling, plain, r_user, setup_user, with, without};
 
 #[test]
 fn v2_2_2_03_nothing_is_decided_until_the_server_has_said_who_sent_it() {
@@ -238,22 +240,84 @@ fn every_key_that_is_not_acted_on_is_refused_by_6_by_name() {
         }
         seen.push(row.key);
     }
-    assert_eq!(seen.join(" "), "of remove_on remove manual session hears checkins deliveries terminal ends");
+    assert_eq!(seen.join(" "), "remove_on remove manual session hears checkins deliveries terminal ends");
 }
 
 #[test]
-fn every_step_that_is_not_carried_out_is_refused_by_6_by_name() {
+fn v2_2_7_01_every_kind_of_step_is_laid_out_in_its_order() {
     let all = json!([
         {"step": "directory", "at": "$$root$$/$$run$$"},
         {"step": "password"},
-        {"step": "clone", "into": "$$workspace$$/clone"},
+        {"step": "clone", "into": "$$workspace$$/clone.fossil"},
         {"step": "checkout", "of": "trunk", "into": "$$workspace$$/tree"},
-        {"step": "files", "of": "trunk", "into": "$$workspace$$/files"}
+        {"step": "files", "of": "$$process_user$$-$$run$$", "into": "$$tree$$/files/."}
     ]);
-    let note = World::new().refusal(&with(plain(), "/workspace", all)).note;
-    for row in STEPS {
-        assert_eq!(note.contains(&format!("(step {})", row.kind)), !row.acts, "{note}");
+    let content = with(with(plain(), "/workspace", all), "/process/command/1", json!("$$process_clone$$ $$tree$$"));
+    let accepted = World::new().accepts(&content);
+    let at = |below: &str| format!("/var/lib/ocx/workspaces/{RUN}{below}");
+    let clone = at("/clone.fossil");
+    assert_eq!(
+        accepted.steps(),
+        [
+            StepLaid::Directory { at: at("") },
+            StepLaid::Password,
+            StepLaid::Clone { into: clone.clone() },
+            StepLaid::Checkout { clone: clone.clone(), of: "trunk".into(), into: at("/tree") },
+            StepLaid::Files { of: "$$process_user$$-$$run$$".into(), into: at("/tree/files") },
+        ]
+    );
+    assert_eq!(accepted.name_of("$$process_user$$-$$run$$", None).unwrap(), format!("builder-{RUN}"));
+    // The last step that sets a value is who sets it (C-15).
+    assert_eq!(accepted.plan().process.command.last().unwrap(), &format!("{clone} {}", at("/tree/files")));
+}
+
+/// C-15: `of` is there for the steps and the process; until the steps are done the plan holds a hash of zeros.
+#[test]
+fn v2_2_6_20_the_check_in_is_put_in_place_once_it_is_known() {
+    let content = with(with(plain(), "/of", json!("trunk")), "/process/command/1", json!("at $$checkin$$"));
+    let mut accepted = World::new().accepts(&content);
+    let command = |accepted: &Accepted| accepted.plan().process.command.last().cloned().unwrap();
+    assert_eq!(command(&accepted), format!("at {}", "0".repeat(64)));
+    assert!(!accepted.values().contains_key(&ValueName::Checkin));
+    let checkin = "c".repeat(64);
+    assert_eq!(accepted.name_of("$$checkin$$", Some(&checkin)).as_deref(), Ok(checkin.as_str()));
+    accepted.set_checkin(&checkin).unwrap();
+    assert_eq!(command(&accepted), format!("at {checkin}"));
+    assert_eq!(accepted.values().get(&ValueName::Checkin), Some(&checkin));
+}
+
+#[test]
+fn v2_2_7_07_a_step_after_directory_is_strictly_within_the_workspace() {
+    let steps = |into: &str| {
+        let files = json!({"step": "files", "of": "trunk", "into": into});
+        with(plain(), "/workspace", json!([{"step": "directory", "at": "$$root$$/$$run$$"}, files]))
+    };
+    World::new().accepts(&steps("$$workspace$$/tree"));
+    for into in ["$$workspace$$", "$$workspace$$/", "$$workspace$$/..", "$$root$$/x", "$$workspace$$x", "/tmp", "tree"]
+    {
+        World::new().refuses(&steps(into), 7, "workspace[1].into");
     }
+}
+
+#[test]
+fn what_of_checkin_is_not_carried_out_is_refused_by_6() {
+    let steps = |more: &[Value]| {
+        let mut all = vec![
+            json!({"step": "directory", "at": "$$root$$/$$run$$"}),
+            json!({"step": "password"}),
+            json!({"step": "clone", "into": "$$workspace$$/c"}),
+            json!({"step": "checkout", "of": "trunk", "into": "$$workspace$$/t"}),
+        ];
+        all.extend(more.iter().cloned());
+        with(plain(), "/workspace", json!(all))
+    };
+    let files = |of: &str, into: &str| json!({"step": "files", "of": of, "into": format!("$$workspace$$/{into}")});
+    World::new().accepts(&steps(&[files("trunk", "f")]));
+    World::new().refuses(&steps(&[files("trunk", "$$checkin$$")]), 6, "path of workspace[4]");
+    World::new().refuses(&steps(&[files("$$checkin$$", "f")]), 6, "workspace[4].of");
+    let three = ["1", "2", "3"].map(|into| files("trunk", into));
+    World::new().accepts(&steps(&three));
+    World::new().refuses(&steps(&[&three[..], &[files("trunk", "4")]].concat()), 6, "5 clone and files steps");
 }
 
 #[test]
@@ -293,8 +357,8 @@ fn a_steps_place_is_read_with_what_stands_before_it() {
     ]);
     let accepted = World::new().accepts(&with(plain(), "/workspace", steps));
     let places: Vec<_> =
-        ["a", "a/b"].map(|place| json!({"directory": {"at": format!("/var/lib/ocx/workspaces/{place}")}})).into();
-    assert_eq!(serde_json::to_value(accepted.steps()).unwrap(), json!(places));
+        ["a", "a/b"].map(|place| StepLaid::Directory { at: format!("/var/lib/ocx/workspaces/{place}") }).into();
+    assert_eq!(accepted.steps(), places);
     assert_eq!(accepted.plan().workspace.as_deref(), Some("/var/lib/ocx/workspaces/a/b"));
 }
 

@@ -1,11 +1,12 @@
 //! Decides a run: walks REFUSALS in their order, the first that holds ends it (protocol 2.13, 2.14).
 
-use supervisor::wire::frame::FRAME_BYTES_MAX;
-use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan, PLAN_BYTES_MAX, Step};
+use supervisor::wire::frame::{FRAME_BYTES_MAX, FRAME_DESCRIPTORS_MAX};
+use supervisor::wire::plan::{KEEP_BYTES_MAX, LaunchPlan, PLAN_BYTES_MAX};
 
 use super::ceiling::Ceiling;
 use super::expand::{self, Expander, Unexpanded, Values};
 use super::message::Message;
+use super::plan::StepLaid;
 use super::quote::shown;
 use super::read::{self, Fault};
 use super::run::{Run, StepAsked};
@@ -80,6 +81,9 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         return refuse(refusals::UNCONFINED, "the run has no sandbox, and this host runs nothing unconfined");
     }
     if let Some(what) = not_provided(&run, content) {
+        return refuse(refusals::NOT_PROVIDED, &what);
+    }
+    if let Some(what) = checkin_too_soon(&run) {
         return refuse(refusals::NOT_PROVIDED, &what);
     }
     let (steps, launch) = match lay_out(facts.run, &run, &known) {
@@ -166,26 +170,63 @@ fn verdict(run: &Run, clone_user_letters: &str) -> Option<String> {
         .then(|| "process.verdict: the clone's user lacks i, Check-In, on the server".to_owned())
 }
 
-/// What the supervisor will be asked, or why it cannot be carried to it: refusal 6.
-fn lay_out(id: &RunId, run: &Run, known: &Known) -> Result<(Vec<Step>, LaunchPlan), String> {
-    let too_large = || format!("the run with its values in place is larger than {PLAN_BYTES_MAX} bytes");
-    let launch = plan::lay_out(id, run, &known.values, EXPANDED_BYTES_MAX).map_err(|why| match why {
-        Unexpanded::TooLong => too_large(),
-        // What only a step sets that is not carried out was refused before, with the step.
-        Unexpanded::Unset(name) => format!("the value {}", shown(&name)),
-    })?;
-    let size = serde_json::to_vec(&launch).map_or(u64::MAX, |json| u64::try_from(json.len()).unwrap_or(u64::MAX));
-    if size > PLAN_BYTES_MAX {
-        return Err(too_large());
+/// Refusal 6: a use of `$$checkin$$` in a step that this release does not carry out. A path holds it nowhere, and after a
+/// `checkout`, which learns it, the node that reads a name does not know it.
+fn checkin_too_soon(run: &Run) -> Option<String> {
+    let mut after_checkout = false;
+    for (index, step) in run.workspace.iter().flatten().enumerate() {
+        let (of, path) = match step {
+            StepAsked::Directory { at, .. } => (None, Some(at)),
+            StepAsked::Clone { into } => (None, Some(into)),
+            StepAsked::Checkout { of, into } | StepAsked::Files { of, into } => (Some(of), Some(into)),
+            StepAsked::Password | StepAsked::Unknown { .. } => (None, None),
+        };
+        let names = |text: Option<&String>| text.is_some_and(|text| expand::uses(text, ValueName::Checkin));
+        if names(path) {
+            return Some(format!("this release does not put $$checkin$$ in the path of workspace[{index}]"));
+        }
+        if after_checkout && names(of) {
+            let what = "this release does not put $$checkin$$ in a name after a checkout step";
+            return Some(format!("workspace[{index}].of: {what}; name the check-in itself"));
+        }
+        after_checkout |= matches!(step, StepAsked::Checkout { .. });
     }
+    None
+}
+
+/// What the supervisor will be asked, or why it cannot be carried to it: refusal 6.
+fn lay_out(id: &RunId, run: &Run, known: &Known) -> Result<(Vec<StepLaid>, LaunchPlan), String> {
+    /// Stands for the check-in until it is known. Policy sees the plan before any step, and again with the hash.
+    const NOT_YET: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+    let mut values = known.values.clone();
+    values.insert(ValueName::Checkin, NOT_YET.to_owned());
+    let launch = lay_out_launch(id, run, &values)?;
     if plan::first_line_of(id, &run.objective).len() > FIRST_LINE_BYTES_MAX {
         return Err(format!("objective: the first line of STDIN is larger than {FIRST_LINE_BYTES_MAX} bytes"));
     }
     let steps = plan::lay_out_steps(run, &known.places);
-    if serde_json::to_vec(&steps).map_or(usize::MAX, |json| json.len()) > STEPS_BYTES_MAX {
+    let bytes: usize = steps.iter().map(StepLaid::bytes).sum();
+    if bytes > STEPS_BYTES_MAX {
         return Err(format!("workspace: its steps are larger than {STEPS_BYTES_MAX} bytes"));
     }
+    let carry = steps.iter().filter(|step| matches!(step, StepLaid::Clone { .. } | StepLaid::Files { .. })).count();
+    if carry > FRAME_DESCRIPTORS_MAX {
+        let most = FRAME_DESCRIPTORS_MAX;
+        return Err(format!("workspace: it has {carry} clone and files steps, and this release carries out {most}"));
+    }
     Ok((steps, launch))
+}
+
+/// The launch with these values in place, or why it cannot be carried to the supervisor.
+fn lay_out_launch(id: &RunId, run: &Run, values: &Values) -> Result<LaunchPlan, String> {
+    let too_large = || format!("the run with its values in place is larger than {PLAN_BYTES_MAX} bytes");
+    let launch = plan::lay_out(id, run, values, EXPANDED_BYTES_MAX).map_err(|why| match why {
+        Unexpanded::TooLong => too_large(),
+        // What nothing sets was refused before (3).
+        Unexpanded::Unset(name) => format!("the value {}", shown(&name)),
+    })?;
+    let size = serde_json::to_vec(&launch).map_or(u64::MAX, |json| u64::try_from(json.len()).unwrap_or(u64::MAX));
+    if size > PLAN_BYTES_MAX { Err(too_large()) } else { Ok(launch) }
 }
 
 #[cfg(test)]
@@ -201,15 +242,5 @@ mod tests {
         let refusal = |letters| run.as_ref().map(|run| verdict(run, letters));
         assert_eq!(refusal("goC4wi"), Some(None));
         assert!(refusal("goC4w").flatten().is_some_and(|what| what.contains("process.verdict")));
-    }
-
-    #[test]
-    fn a_long_list_of_what_is_not_provided_is_cut() {
-        let steps = vec![serde_json::json!({"step": "files", "of": "trunk", "into": "/x"}); NAMED_MAX + 5];
-        let content = serde_json::json!({"clone": "c".repeat(40), "objective": "", "workspace": steps,
-            "process": {"user": "builder", "command": ["true"]}});
-        let what = content.as_object().and_then(|content| not_provided(&read::run(content).ok()?, content));
-        let what = what.unwrap_or_default();
-        assert!(what.contains("workspace[19] (step files), and 5 more"), "{what}");
     }
 }

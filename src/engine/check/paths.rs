@@ -6,8 +6,18 @@ use super::{EXPANDED_BYTES_MAX, Expander, Known, Reads, Run, StepAsked, ValueNam
 pub(super) fn refusal(run: &Run, known: &Known, workspaces_in_care: &[String]) -> Option<String> {
     let mut expander = Expander::new(&known.values, workspace_at(run), EXPANDED_BYTES_MAX);
     let root = known.values.get(&ValueName::Root).map_or("/", String::as_str);
+    let mut workspace: Option<String> = None;
     for (index, (step, at)) in run.workspace.iter().flatten().zip(&known.places).enumerate() {
-        let (StepAsked::Directory { .. }, Some(at)) = (step, at) else { continue };
+        let Some(at) = at else { continue };
+        if !matches!(step, StepAsked::Directory { .. }) {
+            let place = forms::normalised(at);
+            if !place.zip(workspace.as_ref()).is_some_and(|(place, workspace)| forms::is_below(&place, workspace)) {
+                let none = || "a workspace: no step before makes one".to_owned();
+                let within = workspace.as_deref().map_or_else(none, shown);
+                return Some(format!("workspace[{index}].into {} is not within {within}", shown(at)));
+            }
+            continue;
+        }
         let key = format!("workspace[{index}].at {}", shown(at));
         let Some(place) = forms::normalised(at).filter(|place| forms::is_below(place, root)) else {
             return Some(format!("{key} is not within {}", shown(root)));
@@ -17,6 +27,7 @@ pub(super) fn refusal(run: &Run, known: &Known, workspaces_in_care: &[String]) -
         if workspaces_in_care.iter().any(|other| meets(&other)) {
             return Some(format!("{key} is, holds or lies within the workspace of another run in care"));
         }
+        workspace = Some(place);
     }
     for (key, path, reads) in absolute(run) {
         let path = expander.expand_known(path, reads);

@@ -39,15 +39,26 @@ pub enum Request {
         /// From `taken`.
         handle: Handle,
     },
-    /// One read-only descriptor of the project's passwords, without its `runs` map. Answered by `descriptor` or `unset`.
+    /// One read-only descriptor of the project's passwords, without its `runs` map, or of one entry of that map alone
+    /// (C-99). Answered by `descriptor` or `unset`.
     Credential {
         /// A name from [`Provides::projects`].
         project: String,
+        /// The process's user whose entry is wanted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
     },
-    /// Workspace steps, one after another, as the runs' account. Answered by `prepared` or `step_failed`.
+    /// Workspace steps, one after another, as the runs' account. Carries a descriptor for each step that says so.
+    /// Answered by `prepared` or `step_failed`.
     Prepare {
         /// From `taken`.
         handle: Handle,
+        /// Where the process sees its workspace, if not at its host path; so do the steps (decisions C-95).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workspace_at: Option<String>,
+        /// The full hash of the check-in the run's own `of` names; a step that takes one sets it anew.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checkin: Option<String>,
         /// The steps, in order.
         steps: Vec<Step>,
     },
@@ -171,7 +182,11 @@ pub enum Reply {
         why: String,
     },
     /// To `prepare`: every step was done.
-    Prepared,
+    Prepared {
+        /// The check-in set last, as a full hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checkin: Option<String>,
+    },
     /// To `prepare`.
     StepFailed {
         /// Which step, from 0.
@@ -233,6 +248,9 @@ pub enum Event {
         phase: Phase,
         /// The workspace, once prepared.
         workspace: Option<String>,
+        /// The check-in set last, as a full hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checkin: Option<String>,
     },
     /// The process has ended and nothing of it is left. Carries two memfds: the kept tails of STDERR and STDOUT.
     Exited {

@@ -71,15 +71,44 @@ fn each_once<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Stri
     from.deserialize_map(EachOnce)
 }
 
-/// A workspace step, carried out as the runs' account (protocol 2.7).
+/// A workspace step, carried out as the runs' account (protocol 2.7). Every path is an absolute host path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Step {
     /// Makes the directory afresh, removing what was there.
     Directory {
-        /// Absolute host path, strictly below the workspaces' root.
+        /// Strictly below the workspaces' root.
         at: String,
     },
+    /// Makes the process's clone. Carries a memfd that says of which server, as whom and with which password.
+    Clone {
+        /// Strictly below the workspace.
+        into: String,
+    },
+    /// Opens a checkout from a clone that a step before it made.
+    Checkout {
+        /// The clone, strictly below the workspace.
+        clone: String,
+        /// A check-in's name, as Fossil resolves it.
+        of: String,
+        /// Strictly below the workspace.
+        into: String,
+    },
+    /// Writes the files that a pipe carries.
+    Files {
+        /// Strictly below the workspace.
+        into: String,
+        /// The full hash of the check-in whose they are.
+        checkin: String,
+    },
+}
+
+impl Step {
+    /// Whether a descriptor crosses for it, in the order of the steps.
+    #[must_use]
+    pub const fn carries_descriptor(&self) -> bool {
+        matches!(self, Self::Clone { .. } | Self::Files { .. })
+    }
 }
 
 /// What this host provides, told once in `welcome`.

@@ -33,14 +33,28 @@ fn phase(random: &mut Random) -> Phase {
     *random.one_of(&[Taken, Preparing, Prepared, Launched, Exited, Removed])
 }
 
+fn step(random: &mut Random) -> Step {
+    match random.below(4) {
+        0 => Step::Directory { at: text(random) },
+        1 => Step::Clone { into: text(random) },
+        2 => Step::Checkout { clone: text(random), of: text(random), into: text(random) },
+        _ => Step::Files { into: text(random), checkin: text(random) },
+    }
+}
+
 fn request(random: &mut Random) -> ToSupervisor {
     let handle = number(random);
     let request = match random.below(13) {
         0 => Request::Hello { version: small(random) },
         1 => Request::Take { run: text(random) },
         2 => Request::Check { handle },
-        3 => Request::Credential { project: text(random) },
-        4 => Request::Prepare { handle, steps: random.some(3, |random| Step::Directory { at: text(random) }) },
+        3 => Request::Credential { project: text(random), user: random.maybe(text) },
+        4 => Request::Prepare {
+            handle,
+            workspace_at: random.maybe(text),
+            checkin: random.maybe(text),
+            steps: random.some(3, step),
+        },
         5 => Request::Launch { handle },
         6 => Request::Noted { handle, event: number(random) },
         7 => Request::Stop { handle, why: text(random) },
@@ -82,7 +96,7 @@ fn reply(random: &mut Random) -> Reply {
         5 => Reply::Refused { row: 7, field: text(random), why: text(random) },
         6 => Reply::Descriptor,
         7 => Reply::Unset,
-        8 => Reply::Prepared,
+        8 => Reply::Prepared { checkin: random.maybe(text) },
         9 => Reply::StepFailed { index: small(random), why: text(random) },
         10 => Reply::Launched { pid: small(random) },
         11 => Reply::Failed { code: 127, stage: text(random), why: text(random) },
@@ -101,7 +115,13 @@ fn answer(random: &mut Random) -> ToNode {
     let (handle, event) = (number(random), number(random));
     ToNode::Event(match random.below(4) {
         0 => return ToNode::Reply { id: handle, reply: reply(random) },
-        1 => Event::InCare { handle, run: text(random), phase: phase(random), workspace: random.maybe(text) },
+        1 => Event::InCare {
+            handle,
+            run: text(random),
+            phase: phase(random),
+            workspace: random.maybe(text),
+            checkin: random.maybe(text),
+        },
         2 => Event::Exited {
             handle,
             event,

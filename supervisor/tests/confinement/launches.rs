@@ -360,7 +360,7 @@ fn step() -> Result<(), Failed> {
     let cell = launch::start_step(
         &argv,
         &env,
-        (&confined, root.host.accounts.run),
+        &launch::StepSees { confinement: &confined, account: root.host.accounts.run, workspace: None },
         &Limits::default(),
         streams,
         None,

@@ -81,8 +81,8 @@ fn request(kind: Served, handle: Handle) -> Request {
         Served::Hello => Request::Hello { version: supervisor::wire::LINK_VERSION },
         Served::Take => Request::Take { run: hash('e') },
         Served::Check => Request::Check { handle },
-        Served::Credential => Request::Credential { project: "none".into() },
-        Served::Prepare => Request::Prepare { handle, steps: vec![] },
+        Served::Credential => Request::Credential { project: "none".into(), user: None },
+        Served::Prepare => Request::Prepare { handle, workspace_at: None, checkin: None, steps: vec![] },
         Served::Launch => Request::Launch { handle },
         Served::Noted => Request::Noted { handle, event: u64::MAX },
         Served::Stop => Request::Stop { handle, why: String::new() },
@@ -98,6 +98,7 @@ fn carried(kind: Served) -> usize {
     match row(kind).descriptors {
         Descriptors::Exactly(n) => n,
         Descriptors::OneForEachLog => 1,
+        Descriptors::OneForEachStep => 0,
     }
 }
 
@@ -323,7 +324,10 @@ impl Enemy {
 
     fn prepare(&mut self, handle: Handle, name: &str) {
         let at = self.root.join("workspaces").join(name).display().to_string();
-        self.send(Request::Prepare { handle, steps: vec![Step::Directory { at }] }, &[]);
+        self.send(
+            Request::Prepare { handle, workspace_at: None, checkin: None, steps: vec![Step::Directory { at }] },
+            &[],
+        );
     }
 
     /// Launches a run whose workspace is named as it is.

@@ -206,7 +206,15 @@ fn steps_elsewhere() {
         }
     };
     for at in elsewhere {
-        let reply = node.call(Request::Prepare { handle, steps: vec![Step::Directory { at: at.clone() }] }, &[]);
+        let reply = node.call(
+            Request::Prepare {
+                handle,
+                workspace_at: None,
+                checkin: None,
+                steps: vec![Step::Directory { at: at.clone() }],
+            },
+            &[],
+        );
         assert!(matches!(reply, Reply::StepFailed { index: 0, .. }), "{at}: {reply:?}");
         changed(&world);
         assert!(!Path::new("/etc/ocx-lie").exists());
@@ -214,8 +222,16 @@ fn steps_elsewhere() {
     // Control: one of its own.
     let at = world.workspace("own");
     assert_eq!(
-        node.call(Request::Prepare { handle, steps: vec![Step::Directory { at: at.clone() }] }, &[]),
-        Reply::Prepared
+        node.call(
+            Request::Prepare {
+                handle,
+                workspace_at: None,
+                checkin: None,
+                steps: vec![Step::Directory { at: at.clone() }]
+            },
+            &[]
+        ),
+        Reply::Prepared { checkin: None }
     );
     assert!(Path::new(&at).is_dir());
     // A removal is of the run's own workspace, whichever it is.
@@ -233,12 +249,12 @@ fn credentials() {
     for project in
         ["../settings/other", "../passwords/good", "./good", "good.json/../good", "/etc/passwd", "link", "", ".."]
     {
-        let (reply, descriptors) = node.call_with(Request::Credential { project: project.to_owned() }, &[]);
+        let (reply, descriptors) = node.call_with(Request::Credential { project: project.to_owned(), user: None }, &[]);
         assert!(matches!(reply, Reply::Unset | Reply::Impossible { .. }), "{project}: {reply:?}");
         assert!(descriptors.is_empty());
     }
     // Control: by its name.
-    let (reply, descriptors) = node.call_with(Request::Credential { project: "good".into() }, &[]);
+    let (reply, descriptors) = node.call_with(Request::Credential { project: "good".into(), user: None }, &[]);
     assert_eq!((reply, descriptors.len()), (Reply::Descriptor, 1));
     std::fs::remove_file(passwords.join("link.json")).unwrap();
 }

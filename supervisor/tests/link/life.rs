@@ -58,7 +58,10 @@ fn from_take_to_release() {
     assert_eq!(node.call(Request::Check { handle }, &[sealed.as_fd()]), Reply::Permitted);
     assert!(!Path::new(&at).exists(), "P5: a check makes nothing");
     let steps = vec![Step::Directory { at: at.clone() }];
-    assert_eq!(node.call(Request::Prepare { handle, steps }, &[]), Reply::Prepared);
+    assert_eq!(
+        node.call(Request::Prepare { handle, workspace_at: None, checkin: None, steps }, &[]),
+        Reply::Prepared { checkin: None }
+    );
     assert!(Path::new(&at).is_dir());
     let Reply::Launched { pid } = node.launch(handle, &plan, b"hello\n") else { panic!("{:#?}", world.logged()) };
     let exited = node.exited(handle);
@@ -281,7 +284,7 @@ fn adopted() {
     let (reply, _) = node.call_with(Request::Hello { version: 1 }, &[]);
     assert!(matches!(reply, Reply::Welcome { in_care: 2, .. }), "{reply:?}");
     let mut found = [text(node.event()), text(node.event())].map(|event| {
-        let Event::InCare { handle, run, phase, workspace } = event else { panic!("{event:?}") };
+        let Event::InCare { handle, run, phase, workspace, .. } = event else { panic!("{event:?}") };
         (handle, run, phase, workspace)
     });
     found.sort_by_key(|it| it.0);
@@ -404,17 +407,29 @@ fn steps() {
     let other = world.prepared(&mut node, &hash('b')).1;
     let outside = world.root.join("care/x").display().to_string();
     for at in [outside, format!("{other}/in"), other, world.workspace("a/../../care"), world.workspace("")] {
-        let reply = node.call(Request::Prepare { handle, steps: vec![Step::Directory { at: at.clone() }] }, &[]);
+        let reply = node.call(
+            Request::Prepare {
+                handle,
+                workspace_at: None,
+                checkin: None,
+                steps: vec![Step::Directory { at: at.clone() }],
+            },
+            &[],
+        );
         assert!(matches!(reply, Reply::StepFailed { index: 0, .. }), "{at}: {reply:?}");
     }
     // What the step itself cannot do: its parent is missing.
     let at = world.workspace("none/deeper");
-    let reply = node.call(Request::Prepare { handle, steps: vec![Step::Directory { at: at.clone() }] }, &[]);
+    let reply = node.call(
+        Request::Prepare { handle, workspace_at: None, checkin: None, steps: vec![Step::Directory { at: at.clone() }] },
+        &[],
+    );
     let Reply::StepFailed { index: 0, why } = reply else { panic!("{reply:?}") };
     assert!(why.starts_with(&at) && !why.contains("not the last line"), "{why}");
     // Stopped.
     let at = world.workspace("sleepy");
-    let id = node.send(Request::Prepare { handle, steps: vec![Step::Directory { at }] }, &[]);
+    let id = node
+        .send(Request::Prepare { handle, workspace_at: None, checkin: None, steps: vec![Step::Directory { at }] }, &[]);
     std::thread::sleep(Duration::from_millis(300));
     node.send(Request::Stop { handle, why: "enough".into() }, &[]);
     let replies: Vec<_> = (0..2).map(|_| frame::receive(node.link.as_fd()).unwrap().bytes).collect();
@@ -424,7 +439,10 @@ fn steps() {
         "{text}"
     );
     let steps = vec![Step::Directory { at: world.workspace("good") }];
-    assert_eq!(node.call(Request::Prepare { handle, steps }, &[]), Reply::Prepared);
+    assert_eq!(
+        node.call(Request::Prepare { handle, workspace_at: None, checkin: None, steps }, &[]),
+        Reply::Prepared { checkin: None }
+    );
 }
 
 fn kept_logs() {
@@ -463,13 +481,13 @@ fn credential() {
     let (world, mut node) = World::served();
     let file = world.root.join("passwords/proj.json");
     std::fs::write(&file, r#"{"server":"http://127.0.0.1/","user":"u","password":"p","runs":{"b":"q"}}"#).unwrap();
-    let (reply, fds) = node.call_with(Request::Credential { project: "proj".into() }, &[]);
+    let (reply, fds) = node.call_with(Request::Credential { project: "proj".into(), user: None }, &[]);
     assert_eq!(reply, Reply::Descriptor);
     let text = String::from_utf8(frame::read_sealed(fds.first().unwrap(), 4096).unwrap()).unwrap();
     assert_eq!(text, r#"{"server":"http://127.0.0.1/","user":"u","password":"p"}"#);
-    assert_eq!(node.call(Request::Credential { project: "../settings/x".into() }, &[]), Reply::Unset);
+    assert_eq!(node.call(Request::Credential { project: "../settings/x".into(), user: None }, &[]), Reply::Unset);
     std::fs::write(&file, r#"{"server":1}"#).unwrap();
-    let reply = node.call(Request::Credential { project: "proj".into() }, &[]);
+    let reply = node.call(Request::Credential { project: "proj".into(), user: None }, &[]);
     assert!(matches!(reply, Reply::Impossible { .. }), "{reply:?}");
 }
 

@@ -43,7 +43,7 @@ fn first() {
     for (request, descriptors) in [
         (Request::Take { run: hash('a') }, 0),
         (Request::Check { handle: 1 }, 1),
-        (Request::Credential { project: "p".into() }, 0),
+        (Request::Credential { project: "p".into(), user: None }, 0),
         (Request::Noted { handle: 1, event: 1 }, 0),
         (Request::Release { handle: 1 }, 0),
     ] {
@@ -80,7 +80,7 @@ fn prepared() {
     let (world, mut node) = World::served();
     let (handle, at) = world.prepared(&mut node, &hash('a'));
     let steps = vec![Step::Directory { at: at.clone() }];
-    let node = breaks(&world, node, Request::Prepare { handle, steps }, 0, 1);
+    let node = breaks(&world, node, Request::Prepare { handle, workspace_at: None, checkin: None, steps }, 0, 1);
     let mut node = breaks(&world, node, Request::Launch { handle }, 2, 1); // its plan is none
     assert!(matches!(node.call(Request::Stop { handle, why: String::new() }, &[]), Reply::Impossible { .. }));
     let plan = world.plan(&hash('a'), Some(&at), "exit 0");
@@ -96,7 +96,8 @@ fn running() {
     node.send(Request::Launch { handle }, &[plan.as_fd(), line.as_fd()]);
     node.wait_ended();
     let node = world.greeted();
-    let node = breaks(&world, node, Request::Prepare { handle, steps: vec![] }, 0, 1);
+    let node =
+        breaks(&world, node, Request::Prepare { handle, workspace_at: None, checkin: None, steps: vec![] }, 0, 1);
     let node = breaks(&world, node, Request::Remove { handle }, 0, 1);
     let node = breaks(&world, node, Request::Release { handle }, 0, 1);
     let node = breaks(&world, node, Request::Check { handle }, 1, 1);
@@ -119,7 +120,8 @@ fn exited() {
     node.wait_ended();
     let mut node = world.greeted();
     assert!(matches!(node.event().0, Event::InCare { phase: Phase::Exited, .. }));
-    let node = breaks(&world, node, Request::Prepare { handle, steps: vec![] }, 0, 1);
+    let node =
+        breaks(&world, node, Request::Prepare { handle, workspace_at: None, checkin: None, steps: vec![] }, 0, 1);
     let mut node = breaks(&world, node, Request::Check { handle }, 1, 1);
     assert_eq!(std::fs::read_to_string(Path::new(&at).join("ran")).unwrap(), "x\n");
     assert_eq!(node.call(Request::Remove { handle }, &[]), Reply::Removed);
@@ -140,7 +142,7 @@ fn unknown() {
         assert!(matches!(reply, Reply::Impossible { .. }), "{reply:?}");
     }
     node.send(Request::Noted { handle: 99, event: 1 }, &[]);
-    assert_eq!(node.call(Request::Credential { project: "none".into() }, &[]), Reply::Unset);
+    assert_eq!(node.call(Request::Credential { project: "none".into(), user: None }, &[]), Reply::Unset);
 }
 
 /// An answer that does not fit a frame would end the protocol process, and again each time it decides the run anew.

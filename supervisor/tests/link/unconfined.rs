@@ -88,8 +88,11 @@ fn run(world: &World, node: &mut Node, run: &str, script: &str) -> (Handle, Stri
 fn prepared(world: &World, node: &mut Node, run: &str) -> (Handle, String) {
     let handle = node.take(run);
     let at = world.root.join("workspaces-open").join(run.get(..10).unwrap()).display().to_string();
-    let reply = node.call(Request::Prepare { handle, steps: vec![Step::Directory { at: at.clone() }] }, &[]);
-    assert_eq!(reply, Reply::Prepared, "{:#?}", world.logged());
+    let reply = node.call(
+        Request::Prepare { handle, workspace_at: None, checkin: None, steps: vec![Step::Directory { at: at.clone() }] },
+        &[],
+    );
+    assert_eq!(reply, Reply::Prepared { checkin: None }, "{:#?}", world.logged());
     (handle, at)
 }
 

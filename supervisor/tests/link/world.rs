@@ -230,8 +230,8 @@ impl World {
         let handle = node.take(run);
         let at = self.workspace(run.get(..10).unwrap());
         let steps = vec![Step::Directory { at: at.clone() }];
-        let reply = node.call(Request::Prepare { handle, steps }, &[]);
-        assert_eq!(reply, Reply::Prepared, "{:#?}", self.logged());
+        let reply = node.call(Request::Prepare { handle, workspace_at: None, checkin: None, steps }, &[]);
+        assert_eq!(reply, Reply::Prepared { checkin: None }, "{:#?}", self.logged());
         (handle, at)
     }
 }
