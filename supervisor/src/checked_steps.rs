@@ -170,8 +170,8 @@ mod tests {
             into: "/r/workspaces/a/tree/x".to_owned(),
         };
         let steps = [directory(), checkout];
-        let seen = checked(&steps, Some("/work")).unwrap();
-        assert_eq!(seen.last().unwrap(), &["/work", "/work/c.fossil", "/work/tree/x", "trunk"]);
+        let seen = checked(&steps, Some("/seen")).unwrap();
+        assert_eq!(seen.last().unwrap(), &["/seen", "/seen/c.fossil", "/seen/tree/x", "trunk"]);
         assert_eq!(seen.first().unwrap(), &["/r/workspaces", "/r/workspaces/a"]);
         let seen = checked(&steps, None).unwrap();
         assert_eq!(seen.last().unwrap().first().unwrap(), "/r/workspaces/a");

@@ -12,7 +12,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("cases 30, 32, B12, V1-8.2-02 a program that reads nothing and takes its log's place", unread_and_displaced),
 ];
 
-fn stop(run: &str) -> String {
+pub(crate) fn stop(run: &str) -> String {
     format!("```json\n{}\n```\n", json!({"ocx": 2, "re": run, "stop": {}}))
 }
 

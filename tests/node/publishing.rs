@@ -96,7 +96,7 @@ fn workspace(system: &System, asked: &Asked) -> PathBuf {
 }
 
 /// Where the node says so: the run is settled, its care given back.
-fn wait_settled(system: &System, asked: &Asked) {
+pub(crate) fn wait_settled(system: &System, asked: &Asked) {
     let care = system.trial.layout().root().join("care").join(&asked.run);
     let deadline = Instant::now() + SOON;
     while care.exists() {

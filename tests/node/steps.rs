@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
         "V2-2.7-08, C-95, C-97 a clone and a checkout are the process's user's own, where the process sees them",
         checkout,
     ),
+    ("V2-2.10-17, V2-2.10-18, V2-2.10-37, C-70 a verdict is a ci tag of the clone's user on the check-in", verdicts),
     ("V2-2.5-05, V2-2.7-14, V2-2.7-15 a password comes from an approval, else from the host's own file", passwords),
 ];
 
@@ -181,7 +182,7 @@ fn checkout() {
     // What the process writes with its clone is its user's own, and no one asks for a password.
     let script = r#"cd "$TREE" && cat x && fossil changes && echo made > made && fossil add made >/dev/null &&
         fossil commit -m two --no-warnings && fossil sync && tr '\0' '\n' </proc/self/environ && pwd && echo "$CHECKIN""#;
-    for workspace_at in [None, Some("/work")] {
+    for workspace_at in [None, Some("/seen")] {
         let mut message = with_steps(&system, clone_steps(), script);
         message["run"]["sandbox"]["network"] = json!(true);
         if let Some(at) = workspace_at {
@@ -244,5 +245,61 @@ fn passwords() {
     approve(&system);
     let asked = system.post(Where::Thread, &message);
     assert_eq!(system.ended(&asked, SOON)["outcome"], json!("exited"));
+    system.stop();
+}
+
+fn verdicts() {
+    let mut system = System::new();
+    crate::publishing::letters(&system, &format!("{}i", NODE.letters));
+    let writer = Writer::new(&system);
+    std::fs::write(writer.place.join("tree/x"), "x\n").unwrap();
+    let first = writer.commit("one");
+    let steps = || json!([{"step": "files", "of": "trunk", "into": "$$workspace$$/tree"}]);
+    let post = |system: &mut System, script: &str| {
+        let mut message = with_steps(system, steps(), script);
+        message["run"]["process"]["verdict"] = json!(true);
+        system.post(Where::Thread, &message)
+    };
+    let mut expected = Vec::new();
+    for (script, value) in [
+        ("exit 0", "pass: exit 0"),
+        ("exit 3", "fail: exit 3"),
+        ("kill -9 $$", "fail: signal 9"),
+        ("ulimit -t 1; while :; do :; done", "fail: signal"),
+    ] {
+        let asked = post(&mut system, script);
+        assert_eq!(system.ended(&asked, SOON)["outcome"], json!("exited"), "{script}");
+        expected.push((asked.run.clone(), value));
+        let settled = system.trial.layout().root().join("care").join(&asked.run);
+        crate::publishing::wait_settled(&system, &asked);
+        assert!(!settled.exists());
+    }
+    // Control: one that is stopped gets none, nor one that asks none.
+    let asked = post(&mut system, "sleep 3600.41");
+    system.wait_running(&asked);
+    system.trial.session(SETUP).unwrap().reply(&asked.run, &crate::ending::stop(&asked.run));
+    assert_eq!(system.ended(&asked, SOON)["outcome"], json!("stopped"));
+    crate::publishing::wait_settled(&system, &asked);
+    let quiet = system.post(Where::Thread, &with_steps(&system, steps(), "exit 0"));
+    system.ended(&quiet, SOON);
+    crate::publishing::wait_settled(&system, &quiet);
+    writer.fossil(&["pull"]);
+    // Every tag change that ever came, not only the one Fossil shows (R-V2-03).
+    let said = writer.fossil(&["sql", "SELECT uuid FROM blob JOIN event ON objid=rid WHERE type='g' ORDER BY rid"]);
+    let mut found = Vec::new();
+    for hash in said.lines().map(|line| line.trim_matches(['\'', '"', ' '])) {
+        let artifact = writer.fossil(&["artifact", hash]);
+        if let Some(tag) = artifact.lines().find(|line| line.starts_with("T +ci ")) {
+            assert!(artifact.lines().any(|line| line == format!("U {}", NODE.login)), "{artifact}");
+            assert!(tag.starts_with(&format!("T +ci {first} ")), "{tag}");
+            found.push(tag.replace("\\s", " "));
+        }
+    }
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (run, value) in expected {
+        let of_run = found.iter().filter(|tag| tag.contains(&format!("(against {run})"))).collect::<Vec<_>>();
+        assert_eq!(of_run.len(), 1, "{found:?}");
+        assert!(of_run[0].contains(&format!(" {value}")), "{value}: {of_run:?}");
+    }
     system.stop();
 }
