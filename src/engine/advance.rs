@@ -107,17 +107,17 @@ pub fn resume(kept: Kept, care: Care, started_counts: bool) -> Resume {
         (Kept::Done { .. }, Care::Orphaned(_)) => Resume::At(State::Releasing, &[Do::NoteEvents, Do::Release]),
         (Kept::Ending, _) => Resume::At(State::Ending, &[Do::NoteEvents, Do::PostEnded]),
         (Kept::Taken { .. } | Kept::Nothing, Care::Held(Phase::Launched)) => Resume::At(State::Running, &[]),
-        (Kept::Taken { .. } | Kept::Nothing, Care::Held(Phase::Exited | Phase::Removed)) => {
-            Resume::At(State::Running, &[])
-        }
+        (Kept::Taken { .. } | Kept::Nothing, Care::Held(Phase::Exited)) => Resume::At(State::Running, &[]),
         (Kept::Taken { started: true }, Care::Held(Phase::Prepared)) => Resume::At(State::Launching, &[Do::Launch]),
         (Kept::Taken { started: false }, Care::Held(Phase::Prepared)) => {
             Resume::At(State::Starting, &[Do::PostStarted])
         }
-        // `taken` is written after the workspace stands, so these two never meet; if they do, nothing may be launched.
-        (Kept::Taken { .. }, Care::Held(Phase::Taken | Phase::Preparing)) => Resume::Lost,
+        // `taken` is written after the workspace stands: it was over before its launch, and its workspace was being removed.
+        (Kept::Taken { .. }, Care::Held(Phase::Taken | Phase::Preparing | Phase::Removed)) => Resume::Lost,
         (Kept::Taken { .. }, Care::None | Care::Orphaned(_)) => Resume::Lost,
-        (Kept::Nothing, Care::Held(Phase::Taken | Phase::Preparing | Phase::Prepared)) if !started_counts => {
+        (Kept::Nothing, Care::Held(Phase::Taken | Phase::Preparing | Phase::Prepared | Phase::Removed))
+            if !started_counts =>
+        {
             Resume::Anew { release: true }
         }
         (Kept::Nothing, Care::Orphaned(Phase::Taken | Phase::Preparing | Phase::Prepared)) if !started_counts => {
@@ -204,7 +204,8 @@ mod tests {
             assert!(step.effects.contains(&Do::PostEnded), "{}", state.word());
         }
         // 2.13: nor does a stop before the launch was asked for leave it without an end.
-        assert_eq!(advance(State::Launching, Event::StoppedFirst).unwrap().to, State::Ending);
+        assert_eq!(advance(State::Launching, Event::StoppedFirst).unwrap().to, State::Clearing);
+        assert_eq!(advance(State::Clearing, Event::Cleared).unwrap().to, State::Ending);
     }
 
     /// V2-2.3-30: from a publish no road leads to a launch.

@@ -1,6 +1,8 @@
 //! What a run publishes once its process is over, beside its kept log: which files, and which verdict (protocol 2.10;
 //! decisions C-26, C-70). Pure.
 
+use supervisor::wire::plan::{CHANGES_TOLD, Holds};
+
 use super::expand::{Expander, Values};
 use super::report::How;
 use super::run::Run;
@@ -66,6 +68,33 @@ pub fn verdict(run: &RunId, how: &How, signal: Option<u8>) -> Option<String> {
     Some(format!("fail: {reason} (against {run})"))
 }
 
+/// What `ended` says of a workspace that is to be removed once saved, when all of it is (decisions C-05).
+pub const PENDING: &str = "kept: publications pending";
+
+/// What `ended` says of a workspace that holds work the server lacks; nothing when it holds none. `not_sent` is how many of
+/// its own artifacts the server does not have.
+#[must_use]
+pub fn unsaved(holds: &Holds, not_sent: u64) -> Option<String> {
+    let mut things = holds.changes.clone();
+    let count = |count: u64, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        _ => Some(format!("{count} {many}")),
+    };
+    let stashes = count(holds.stashes, "stash", "stashes");
+    let artifacts = count(not_sent, "artifact not sent", "artifacts not sent");
+    let all = holds.changes_count + u64::from(stashes.is_some()) + u64::from(artifacts.is_some());
+    things.extend(stashes);
+    things.extend(artifacts);
+    if all == 0 {
+        return None;
+    }
+    things.truncate(CHANGES_TOLD);
+    let told = u64::try_from(things.len()).unwrap_or(u64::MAX);
+    let more = if all > told { format!(", {all} in all") } else { String::new() };
+    Some(format!("kept: {}{more}", things.join(", ")))
+}
+
 /// The check-in a verdict is written on.
 ///
 /// # Errors
@@ -105,6 +134,24 @@ mod tests {
                 !crate::protocol::outcomes::OUTCOMES.iter().any(|row| row.outcome == how.outcome() && row.publishes)
             );
         }
+    }
+
+    /// C-05: the exact words.
+    #[test]
+    fn v2_2_7_25_a_kept_workspace_says_what_it_holds() {
+        let of = |changes: &[&str], changes_count, stashes, not_sent| {
+            let changes = changes.iter().map(|it| (*it).to_owned()).collect();
+            unsaved(&Holds { changes, changes_count, stashes, ..Holds::default() }, not_sent)
+        };
+        assert_eq!(of(&[], 0, 0, 0), None);
+        assert_eq!(of(&["EXTRA made.txt"], 1, 0, 0).as_deref(), Some("kept: EXTRA made.txt"));
+        assert_eq!(of(&[], 0, 0, 2).as_deref(), Some("kept: 2 artifacts not sent"));
+        let all = of(&["EDITED a.c", "EXTRA b"], 2, 1, 3);
+        assert_eq!(all.as_deref(), Some("kept: EDITED a.c, EXTRA b, 1 stash, 3 artifacts not sent"));
+        let five = ["EXTRA 1", "EXTRA 2", "EXTRA 3", "EXTRA 4", "EXTRA 5"];
+        assert_eq!(of(&five, 5, 0, 0).map(|it| it.contains("in all")), Some(false));
+        let more = of(&five, 7, 2, 1).unwrap();
+        assert_eq!(more, "kept: EXTRA 1, EXTRA 2, EXTRA 3, EXTRA 4, EXTRA 5, 9 in all");
     }
 
     #[test]

@@ -150,6 +150,13 @@ pub struct ProcessAsked {
 }
 
 impl Run {
+    /// Whether its workspace is to be removed once the server has what it holds.
+    #[must_use]
+    pub fn removes_once_saved(&self) -> bool {
+        let asks = |step: &StepAsked| matches!(step, StepAsked::Directory { removed_once_saved: true, .. });
+        self.workspace.iter().flatten().any(asks)
+    }
+
     /// The place of the `directory` step's workspace, as written, if there is such a step.
     #[must_use]
     pub fn directory(&self) -> Option<&str> {

@@ -15,6 +15,7 @@ use super::posting::Posting;
 use super::store::Record;
 use super::tending::{Over, Tails};
 use crate::engine::check::Refusal;
+use crate::engine::publications::PENDING;
 use crate::engine::report::{self, Ended, How};
 use crate::engine::{plan, read};
 use crate::protocol::life::{Do, Event, State};
@@ -49,12 +50,7 @@ impl Lane {
                 // A lane that is gone takes the node with it.
                 std::thread::spawn(move || drop(me.send(Input::Gathered(run, gatherer.gather(&accepted)))));
             }
-            // Refused before anything was asked for: nothing was made.
-            Do::RemoveWorkspace if self.runs.get(hash).is_some_and(|run| run.step_places.is_none()) => {}
-            Do::RemoveWorkspace => {
-                let handle = self.handle(hash)?;
-                self.ask(hash, effect, Request::Remove { handle }, &[])?;
-            }
+            Do::RemoveWorkspace => return self.remove_workspace(hash),
             Do::SaveTaken => {
                 let accepted = self.accepted(hash)?;
                 let keep = &accepted.plan().process;
@@ -169,7 +165,8 @@ impl Lane {
                 self.say(hash, &format!("not launched: {stage}: {why}"));
                 Some(Event::LaunchFailed)
             }
-            Reply::Stopping | Reply::Removed => None,
+            Reply::Stopping => None,
+            Reply::Removed => self.cleared(hash, "removed".to_owned()),
             Reply::Written => Some(Event::LogsWritten),
             Reply::KeptOut { why } => {
                 self.say(hash, &format!("the kept logs were not written in the workspace: {why}"));
@@ -177,7 +174,7 @@ impl Lane {
             }
             Reply::Left { what } => {
                 self.say(hash, &format!("the workspace stays: {what}"));
-                None
+                self.cleared(hash, format!("kept: what could not be removed: {what}"))
             }
             Reply::Released => {
                 run.handle = None;
@@ -196,7 +193,11 @@ impl Lane {
                     // The log files are no part of its record.
                     Do::WriteLogs => Some(Event::LogsWritten),
                     // The process was over before the stop came.
-                    Do::StopProcess | Do::RemoveWorkspace => None,
+                    Do::StopProcess => None,
+                    Do::RemoveWorkspace => {
+                        let why = why.clone();
+                        self.cleared(hash, format!("kept: what could not be removed: {why}"))
+                    }
                     Do::Take
                     | Do::Check
                     | Do::Prepare
@@ -219,7 +220,12 @@ impl Lane {
                 }
             }
             // Asked by the porter and by what hashes, which wait for them.
-            Reply::Welcome { .. } | Reply::Descriptor | Reply::Unset | Reply::NotOpened { .. } => None,
+            Reply::Welcome { .. }
+            | Reply::Inspected { .. }
+            | Reply::NotInspected { .. }
+            | Reply::Descriptor
+            | Reply::Unset
+            | Reply::NotOpened { .. } => None,
         }
     }
 
@@ -272,6 +278,42 @@ impl Lane {
         Event::StoppedFirst
     }
 
+    /// Has the workspace removed of a run never launched, whose steps failed or that asks it; and of one that is published
+    /// whole, was found saved, and asks it.
+    fn remove_workspace(&mut self, hash: &str) -> Result<Option<Event>, String> {
+        let plan = self.plan_of(hash);
+        let Some(run) = self.runs.get_mut(hash) else { return Ok(None) };
+        let clearing = run.state == State::Clearing;
+        let asks = run.accepted.as_ref().is_some_and(|it| it.run().removes_once_saved());
+        let wanted = if clearing {
+            // A `started` still on its way is not waited for any more.
+            run.posts.clear();
+            let failed = run.ended.as_ref().is_some_and(|ended| matches!(ended.how, How::Refused { .. }));
+            asks || failed
+        } else {
+            plan.is_some_and(|plan| plan.remove && !plan.is_unfinished())
+        };
+        // Over before anything was asked for, nothing was made; out of care, nothing can be asked.
+        let made = !clearing || run.step_places.is_some() || run.workspace.is_some();
+        let Some(handle) = run.handle.filter(|_| wanted && made) else {
+            if clearing && asks {
+                run.cleared = Some("removed".to_owned());
+            }
+            return Ok(clearing.then_some(Event::Cleared));
+        };
+        self.ask(hash, Do::RemoveWorkspace, Request::Remove { handle }, &[])?;
+        Ok(None)
+    }
+
+    /// What became of the workspace of a run never launched. After a launch `ended` has been written.
+    fn cleared(&mut self, hash: &str, what: String) -> Option<Event> {
+        let run = self.runs.get_mut(hash).filter(|run| run.state == State::Clearing)?;
+        if run.accepted.as_ref().is_some_and(|it| it.run().removes_once_saved()) {
+            run.cleared = Some(what);
+        }
+        Some(Event::Cleared)
+    }
+
     fn write_logs(&mut self, hash: &str) -> Result<Option<Event>, String> {
         let Some(run) = self.runs.get_mut(hash) else { return Ok(None) };
         let over = run.over.get_or_insert_with(|| failed(125, "ocx: how the process ended was not told"));
@@ -303,7 +345,8 @@ impl Lane {
         self.store.save_plan(hash, &plan).map_err(|error| format!("writing the plan: {error}"))?;
         if let Some(run) = self.runs.get_mut(hash) {
             let outputs = plan.files.into_iter().map(|file| (file.name, file.sha256)).collect();
-            run.ended = Some(Ended { outputs, ..Ended::new(how) });
+            let workspace = run.saved.take().map(|saved| saved.map_or_else(|why| why, |()| PENDING.to_owned()));
+            run.ended = Some(Ended { workspace, outputs, ..Ended::new(how) });
         }
         if leftovers > 0 {
             self.say(hash, &format!("{leftovers} processes it left had to be ended"));
@@ -316,7 +359,9 @@ impl Lane {
         let Some(run) = self.runs.get_mut(hash) else { return Ok(()) };
         run.posts.clear();
         // A stop that came while `started` was unknown: the one way here without an end decided (2.13).
+        let cleared = run.cleared.take();
         let ended = run.ended.get_or_insert_with(|| Ended::new(How::Stopped));
+        ended.workspace = cleared.or_else(|| ended.workspace.take());
         let record = Record::Ending { ended: report::ended(&id, ended), at: super::clock::utc_now() };
         let how = ended.how.clone();
         run.perhaps_posted = false;

@@ -80,6 +80,10 @@ impl Lane {
                     self.lost(hash, Some("the run could not be decided again"), care);
                     return;
                 }
+                // For what follows its end; a run that would not be accepted any more goes on all the same (C-29).
+                if state == State::Running && !self.accept_again(hash) {
+                    self.say(hash, "it would not be accepted as it is now; it goes on");
+                }
                 if care == Care::Held(Phase::Exited) && events.is_empty() && state == State::Running {
                     self.say(hash, "its process is over; waiting for the supervisor to tell how");
                 }

@@ -48,8 +48,8 @@ pub enum Input {
     Told(String, Told),
     /// What became of a post, a file or a verdict.
     Posted(Done),
-    /// The files a run is to send, with their hashes.
-    Hashed(String, Vec<PlannedFile>),
+    /// The files a run is to send, with their hashes; and of one that asks its workspace's removal, whether all is saved.
+    Hashed(String, Vec<PlannedFile>, Option<Result<(), String>>),
     /// What a run's steps need, or why it is not to be had.
     Gathered(String, Result<Gathered, NotGathered>),
 }
@@ -146,10 +146,11 @@ impl Lane {
             }
             Input::Told(run, told) => self.told(&run, told),
             Input::Posted(done) => self.posted(done),
-            Input::Hashed(run, files) => {
+            Input::Hashed(run, files, saved) => {
                 reach(Do::HashFiles, Moment::Answered);
                 if let Some(tending) = self.runs.get_mut(&run) {
                     tending.files = files;
+                    tending.saved = saved;
                 }
                 self.fire(&run, Event::FilesHashed);
             }

@@ -24,6 +24,7 @@ pub mod posting;
 pub mod present;
 pub mod publication_plan;
 mod publish;
+pub mod saved;
 pub mod serve;
 mod showing;
 pub mod store;

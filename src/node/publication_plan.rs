@@ -17,6 +17,9 @@ pub struct Plan {
     /// The workspace the files lie in.
     #[serde(default)]
     pub workspace: Option<String>,
+    /// Whether the workspace is removed once all this is on the server.
+    #[serde(default)]
+    pub remove: bool,
     /// The unversioned files, in the run's order; none where its outcome publishes none.
     #[serde(default)]
     pub files: Vec<PlannedFile>,

@@ -10,6 +10,7 @@ use super::porter::{Errand, Load, Source, hash_all};
 use super::poster::Post;
 use super::posting::Posting;
 use super::publication_plan::{Item, Plan, PlannedFile, PlannedVerdict, TakenUp, VERDICT};
+use super::saved::Look;
 use crate::engine::check;
 use crate::engine::expand::Values;
 use crate::engine::report::{self, FileTold, How, NotPublished};
@@ -24,41 +25,58 @@ use crate::protocol::outcomes::OUTCOMES;
 const TAG: &str = "ci";
 
 impl Lane {
-    /// Has the files hashed that the run is to send, in a thread of its own: the disk may be slow.
+    /// Has the files hashed that the run is to send, and its workspace looked at if it is to be removed, in a thread of its
+    /// own: the disk and the server may be slow.
     pub(super) fn hash_files(&mut self, hash: &str) -> Result<Option<Event>, String> {
         let values = self.values(hash);
         let Some(run) = self.runs.get_mut(hash) else { return Ok(None) };
         run.files = Vec::new();
+        run.saved = None;
         let Some(asked) = read::run(&run.seen.message.content).ok() else { return Ok(Some(Event::FilesHashed)) };
+        let ran = run.over.as_ref().is_none_or(|over| over.ran);
         let publishes = run.over.as_ref().is_some_and(|over| publishes(&how_it_was(over, Some(&asked))));
-        if !publishes || asked.process.unversioned_files.is_empty() {
-            return Ok(Some(Event::FilesHashed));
+        let named = if publishes { asked.process.unversioned_files.len() } else { 0 };
+        let mut look = run.accepted.as_deref().and_then(Look::of);
+        if look.is_none() && asked.removes_once_saved() {
+            run.saved = Some(Err("kept: the run could not be read again".to_owned()));
+        } else if look.is_some() && !ran {
+            // Nothing but the steps' own work is in it.
+            (run.saved, look) = (Some(Ok(())), None);
         }
-        let named = publications::files(&asked, values.as_ref().unwrap_or(&Values::new()));
         let none = |why: &str| {
-            let file = |it: &publications::NamedFile| PlannedFile {
-                at: it.at.clone(),
-                name: it.name.clone(),
+            let named = publications::files(&asked, values.as_ref().unwrap_or(&Values::new()));
+            let file = |it: publications::NamedFile| PlannedFile {
+                at: it.at,
+                name: it.name,
                 sha256: None,
                 done: false,
                 why: Some(why.to_owned()),
             };
-            named.iter().map(file).collect()
+            named.into_iter().map(file).collect()
         };
-        if values.is_none() {
+        let mut to_hash = Vec::new();
+        if named > 0 && values.is_none() {
             run.files = none("the run's values could not be read again");
-            return Ok(Some(Event::FilesHashed));
-        }
-        if run.over.as_ref().is_some_and(|over| !over.ran) {
+        } else if named > 0 && !ran {
             run.files = none("the run's process never ran");
+        } else if named > 0 {
+            to_hash = publications::files(&asked, values.as_ref().unwrap_or(&Values::new()));
+        }
+        let handle = run.handle;
+        let look = look.zip(handle);
+        if to_hash.is_empty() && look.is_none() {
             return Ok(Some(Event::FilesHashed));
         }
-        let source = Source { run: hash.to_owned(), handle: run.handle, workspace: run.workspace.clone() };
+        let files = std::mem::take(&mut run.files);
+        let saved = run.saved.take();
+        let source = Source { run: hash.to_owned(), handle, workspace: run.workspace.clone() };
         let (link, me, run) = (self.link.clone(), self.me.clone(), hash.to_owned());
+        let session = self.gatherer.session.clone();
         let work = move || {
-            let files = hash_all(&link, &source, named);
+            let files = if to_hash.is_empty() { files } else { hash_all(&link, &source, to_hash) };
+            let saved = look.map(|(look, handle)| look.look(&link, &session, handle)).or(saved);
             // A lane that is gone takes the node with it.
-            drop(me.send(Input::Hashed(run, files)));
+            drop(me.send(Input::Hashed(run, files, saved)));
         };
         std::thread::Builder::new().spawn(work).map_err(|error| format!("a thread to hash its files: {error}"))?;
         Ok(None)
@@ -77,10 +95,11 @@ impl Lane {
         // A publish may have come, and been answered, before there was anything to publish.
         let publishes = self.store.plan(hash).ok().flatten().map(|it| it.publishes).unwrap_or_default();
         let run = self.runs.get_mut(hash);
+        let remove = run.as_ref().is_some_and(|run| run.saved == Some(Ok(())));
         let (files, workspace) =
             run.map(|run| (std::mem::take(&mut run.files), run.workspace.clone())).unwrap_or_default();
-        let mut plan =
-            Plan { outcome: how.outcome().word().to_owned(), logs, workspace, files, publishes, ..Plan::default() };
+        let outcome = how.outcome().word().to_owned();
+        let mut plan = Plan { outcome, logs, workspace, remove, files, publishes, ..Plan::default() };
         match verdict {
             None | Some(Ok(None)) => {}
             Some(Ok(verdict)) => plan.verdict = verdict,

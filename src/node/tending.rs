@@ -57,6 +57,10 @@ pub(super) struct Tending {
     pub(super) accepted: Option<Box<Accepted>>,
     /// The workspace on this host, once it stands.
     pub(super) workspace: Option<String>,
+    /// What `ended` is to say of the workspace, and whether all in it is saved; of a run that asks its removal.
+    pub(super) saved: Option<Result<(), String>>,
+    /// What became of the workspace of a run never launched, for its `ended`.
+    pub(super) cleared: Option<String>,
     /// The check-in its steps set, once they are done.
     pub(super) checkin: Option<String>,
     /// Which step of the run each step is that the supervisor was asked for; nothing while it was not.
@@ -103,6 +107,8 @@ impl Tending {
             accepted: None,
             workspace: None,
             checkin: None,
+            saved: None,
+            cleared: None,
             step_places: None,
             stop: false,
             ended: None,

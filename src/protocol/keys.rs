@@ -112,9 +112,8 @@ pub const KEYS: &[KeyRow] = &[
     KeyRow::required(RUN, "process", Form::Object(Within::Process), "2.3, 2.10"),
     // run.workspace: every step also has `step`, its kind.
     KeyRow::required(Within::Step(StepKind::Directory), "at", Form::Name, "2.7").reads(Host),
-    KeyRow::optional(Within::Step(StepKind::Directory), "remove_on", Form::Word(&["saved"]), "kept", "2.7")
-        .acts(Acts::No),
-    KeyRow::optional(Within::Step(StepKind::Directory), "remove", Form::Word(&["saved"]), "kept", "2.7").acts(Acts::No),
+    KeyRow::optional(Within::Step(StepKind::Directory), "remove_on", Form::Word(&["saved"]), "kept", "2.7"),
+    KeyRow::optional(Within::Step(StepKind::Directory), "remove", Form::Word(&["saved"]), "kept", "2.7"),
     KeyRow::required(Within::Step(StepKind::Clone), "into", Form::Name, "2.7").reads(Host),
     KeyRow::required(Within::Step(StepKind::Checkout), "of", Form::Name, "2.7").reads(Host),
     KeyRow::required(Within::Step(StepKind::Checkout), "into", Form::Name, "2.7").reads(Host),

@@ -17,6 +17,8 @@ words! {
         Checking = "checking",
         /// Its workspace is being made.
         Preparing = "preparing",
+        /// It is over before its launch; what was made of its workspace is being removed.
+        Clearing = "clearing",
         /// Durably taken; `started` is being posted.
         Starting = "starting",
         /// `started` is confirmed; the launch is asked.
@@ -65,6 +67,8 @@ words! {
         Prepared = "prepared",
         /// A workspace step failed.
         StepFailed = "step_failed",
+        /// The workspace of a run never launched is gone, or stays.
+        Cleared = "cleared",
         /// The server has `started`.
         StartedConfirmed = "started_confirmed",
         /// A stop that counts stands.
@@ -103,7 +107,7 @@ words! {
         Check = "check",
         /// Has the workspace made.
         Prepare = "prepare",
-        /// Has what the failed steps made removed.
+        /// Has the workspace removed: of a run whose steps failed, and of one that asks it, once it is saved.
         RemoveWorkspace = "remove_workspace",
         /// Writes the durable `taken`.
         SaveTaken = "save_taken",
@@ -188,14 +192,9 @@ pub const LIFE: &[Row] = &[
         State::Starting,
         &[Do::SaveTaken, Do::PostStarted],
     ),
-    row(
-        "2.14 row 9",
-        State::Preparing,
-        Event::StepFailed,
-        State::Ending,
-        &[Do::RemoveWorkspace, Do::SaveEnding, Do::PostEnded],
-    ),
-    row("2.13: a stop before launch", State::Preparing, Event::StoppedFirst, State::Ending, ANSWER),
+    row("2.14 row 9", State::Preparing, Event::StepFailed, State::Clearing, &[Do::RemoveWorkspace]),
+    row("2.13: a stop before launch", State::Preparing, Event::StoppedFirst, State::Clearing, &[Do::RemoveWorkspace]),
+    row("2.3: removed, for a run never launched", State::Clearing, Event::Cleared, State::Ending, ANSWER),
     row(
         "2.13: launched only once started is confirmed",
         State::Starting,
@@ -203,12 +202,24 @@ pub const LIFE: &[Row] = &[
         State::Launching,
         &[Do::SaveStarted, Do::Launch],
     ),
-    row("2.13: a stop while started is unknown", State::Starting, Event::StopStands, State::Ending, ANSWER),
+    row(
+        "2.13: a stop while started is unknown",
+        State::Starting,
+        Event::StopStands,
+        State::Clearing,
+        &[Do::RemoveWorkspace],
+    ),
     row("2.13: the program runs", State::Launching, Event::Launched, State::Running, &[]),
     row("C-45: the program could not start", State::Launching, Event::LaunchFailed, State::Logging, &[Do::WriteLogs]),
     row("2.13: over at once", State::Launching, Event::Exited, State::Logging, &[Do::WriteLogs]),
     row("2.12: a stop", State::Launching, Event::StopStands, State::Stopping, &[Do::StopProcess]),
-    row("2.13: a stop before the launch is asked", State::Launching, Event::StoppedFirst, State::Ending, ANSWER),
+    row(
+        "2.13: a stop before the launch is asked",
+        State::Launching,
+        Event::StoppedFirst,
+        State::Clearing,
+        &[Do::RemoveWorkspace],
+    ),
     row("2.13: the process is over", State::Running, Event::Exited, State::Logging, &[Do::WriteLogs]),
     row("2.12: a stop", State::Running, Event::StopStands, State::Stopping, &[Do::StopProcess]),
     row("2.13: the process is over", State::Stopping, Event::Exited, State::Logging, &[Do::WriteLogs]),
@@ -239,11 +250,11 @@ pub const LIFE: &[Row] = &[
         &[Do::SaveDone, Do::Publish],
     ),
     row(
-        "C-04: the lock is held until the plan is done",
+        "C-04: the lock is held until the plan is done; then the removal",
         State::Publishing,
         Event::Published,
         State::Releasing,
-        &[Do::Release],
+        &[Do::RemoveWorkspace, Do::Release],
     ),
     row("C-101: released", State::Releasing, Event::Released, State::Settled, &[]),
     row(
@@ -282,7 +293,7 @@ pub const STAYS: &[Stay] = &[
     ),
     stay(
         "already on its way out",
-        &[S::Stopping, S::Logging, S::Hashing, S::Ending, S::Publishing, S::Releasing, S::Settled],
+        &[S::Clearing, S::Stopping, S::Logging, S::Hashing, S::Ending, S::Publishing, S::Releasing, S::Settled],
         &[Event::StopStands],
         &[],
     ),
@@ -304,6 +315,7 @@ pub const STAYS: &[Stay] = &[
             S::Taking,
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Starting,
             S::Launching,
             S::Running,
@@ -321,6 +333,7 @@ pub const STAYS: &[Stay] = &[
             S::Taking,
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Starting,
             S::Launching,
             S::Running,
@@ -347,6 +360,7 @@ pub const STAYS: &[Stay] = &[
             S::Taking,
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Starting,
             S::Logging,
             S::Hashing,
@@ -365,6 +379,7 @@ pub const STAYS: &[Stay] = &[
             S::Taking,
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Logging,
             S::Hashing,
             S::Ending,
@@ -381,6 +396,7 @@ pub const STAYS: &[Stay] = &[
 const AFTER_TAKING: &[State] = &[
     S::Checking,
     S::Preparing,
+    S::Clearing,
     S::Starting,
     S::Launching,
     S::Running,
@@ -414,6 +430,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Unseen,
             S::Taking,
             S::Preparing,
+            S::Clearing,
             S::Starting,
             S::Launching,
             S::Running,
@@ -433,6 +450,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Unseen,
             S::Taking,
             S::Checking,
+            S::Clearing,
             S::Starting,
             S::Launching,
             S::Running,
@@ -450,6 +468,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
         "a stop comes first only before the launch is asked, and where it is looked at",
         &[
             S::Unseen,
+            S::Clearing,
             S::Starting,
             S::Running,
             S::Stopping,
@@ -469,6 +488,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Taking,
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Launching,
             S::Running,
             S::Stopping,
@@ -488,6 +508,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Taking,
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Starting,
             S::Running,
             S::Ending,
@@ -499,12 +520,33 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
     ),
     ("a launch that failed has no exit before it", &[S::Logging, S::Hashing], &[Event::LaunchFailed]),
     (
+        "a workspace is cleared while clearing alone",
+        &[
+            S::Unseen,
+            S::Taking,
+            S::Checking,
+            S::Preparing,
+            S::Starting,
+            S::Launching,
+            S::Running,
+            S::Stopping,
+            S::Logging,
+            S::Hashing,
+            S::Ending,
+            S::Publishing,
+            S::Releasing,
+            S::Settled,
+        ],
+        &[Event::Cleared],
+    ),
+    (
         "the files are hashed while hashing alone",
         &[
             S::Unseen,
             S::Taking,
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Starting,
             S::Launching,
             S::Running,
@@ -524,6 +566,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Taking,
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Starting,
             S::Launching,
             S::Running,
@@ -543,6 +586,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
             S::Taking,
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Starting,
             S::Launching,
             S::Running,
@@ -560,6 +604,7 @@ pub const NEVER: &[(&str, &[State], &[Event])] = &[
         &[
             S::Checking,
             S::Preparing,
+            S::Clearing,
             S::Starting,
             S::Launching,
             S::Running,

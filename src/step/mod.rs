@@ -7,6 +7,7 @@ pub mod bundle;
 mod checkout;
 mod clone;
 mod files;
+mod inspect;
 pub mod tree;
 
 pub use clone::Credential;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 
 /// How each is called.
 const USAGE: &str = "usage: ocx step directory ROOT AT | remove ROOT AT | clone WORKSPACE INTO | \
-                     checkout WORKSPACE CLONE INTO OF | files WORKSPACE INTO";
+                     checkout WORKSPACE CLONE INTO OF | files WORKSPACE INTO | inspect WORKSPACE CLONE CHECKOUT… (- for no clone)";
 
 /// Runs one step; `args` are the words after `step`.
 #[must_use]
@@ -52,6 +53,9 @@ fn run(args: &[String]) -> Result<String, String> {
         [kind, workspace, into] if kind == "files" => {
             let mut from = BufReader::new(io::stdin().lock());
             nothing(files::unpack(Path::new(workspace), Path::new(into), &mut from))
+        }
+        [kind, _workspace, clone, checkouts @ ..] if kind == "inspect" => {
+            inspect::look(Some(Path::new(clone)).filter(|_| clone != "-"), checkouts)
         }
         _ => Err(USAGE.to_owned()),
     }

@@ -125,6 +125,10 @@ impl Service {
                 Ok(())
             }
             Request::WriteLogs { handle, stderr, .. } => self.write_logs(asked, handle, stderr, descriptors),
+            Request::Inspect { handle, workspace_at, clone, checkouts } => {
+                self.inspect(asked, handle, workspace_at.as_deref(), clone.as_ref(), &checkouts);
+                Ok(())
+            }
             Request::Remove { handle } => {
                 self.remove(asked, handle);
                 Ok(())
@@ -402,6 +406,26 @@ impl Service {
                 let why = log::one_line(&why, WHY_BYTES_MAX);
                 self.reply(Some(asked), Reply::NotOpened { why }, Vec::new());
             }
+        }
+    }
+
+    fn inspect(
+        &mut self,
+        asked: Asked,
+        handle: Handle,
+        workspace_at: Option<&str>,
+        clone: Option<&String>,
+        checkouts: &[String],
+    ) {
+        if !self.happen(handle, Happening::InspectionBegan) {
+            return;
+        }
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        it.asked = Some(asked);
+        let place = it.place.as_ref().ok_or_else(|| "the run has no workspace".to_owned());
+        match place.and_then(|place| checked_steps::inspection(place, workspace_at, clone, checkouts)) {
+            Ok(step) => self.start_step(handle, Work::new(Task::Inspection, STEP_LIMITS), step),
+            Err(why) => self.inspected(handle, Err(why)),
         }
     }
 

@@ -56,6 +56,24 @@ impl CheckedStep {
     }
 }
 
+/// A look at what a workspace holds: its clone, if it has one, and its checkouts.
+///
+/// # Errors
+/// Which path is not within it, in words.
+pub(crate) fn inspection(
+    place: &Place,
+    workspace_at: Option<&str>,
+    clone: Option<&String>,
+    checkouts: &[String],
+) -> Result<CheckedStep, String> {
+    let paths: Vec<&String> = clone.into_iter().chain(checkouts).collect();
+    let mut step = within(Some(place), workspace_at, "inspect", &paths, None)?;
+    if clone.is_none() {
+        step.words.insert(1, "-".to_owned());
+    }
+    Ok(step)
+}
+
 /// Checks the steps of one run, in order. `others` are the workspaces of other runs in care.
 ///
 /// # Errors

@@ -29,6 +29,8 @@ effects! {
         OpenSettled = "open_settled", Act;
         /// `write_logs`.
         WriteLogs = "write_logs", Act;
+        /// `inspect`.
+        Inspect = "inspect", Act;
         /// `remove`.
         Remove = "remove", Act;
         /// `release`.
@@ -67,6 +69,8 @@ effects! {
         Stopping = "stopping", Act;
         /// `written` or `kept_out`.
         Logs = "logs", Act;
+        /// `inspected` or `not_inspected`.
+        Inspected = "inspected", Act;
         /// `removed` or `left`.
         Removed = "removed", Act;
         /// `released`.
@@ -146,6 +150,7 @@ impl Served {
             Request::Open { .. } => Self::Open,
             Request::OpenSettled { .. } => Self::OpenSettled,
             Request::WriteLogs { .. } => Self::WriteLogs,
+            Request::Inspect { .. } => Self::Inspect,
             Request::Remove { .. } => Self::Remove,
             Request::Release { .. } => Self::Release,
         }
@@ -172,6 +177,7 @@ impl Told {
                 Reply::Failed { .. } => Self::Failed,
                 Reply::Stopping => Self::Stopping,
                 Reply::Written | Reply::KeptOut { .. } => Self::Logs,
+                Reply::Inspected { .. } | Reply::NotInspected { .. } => Self::Inspected,
                 Reply::Removed | Reply::Left { .. } => Self::Removed,
                 Reply::Released => Self::Released,
                 Reply::Impossible { .. } => Self::Impossible,

@@ -38,6 +38,8 @@ pub(crate) struct Asked {
 pub(crate) enum Task {
     /// A workspace step, by its index.
     Step(u32),
+    /// Looking at what the workspace holds.
+    Inspection,
     /// Removing the workspace.
     Removal,
     /// The run's program.

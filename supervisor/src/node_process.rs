@@ -94,10 +94,9 @@ impl Service {
         }
         // A step that an earlier node asked for has been killed. Until it is gone a new node would be told of a phase
         // that is about to change under it; and of an orphan's run that it is in care, which is true no longer.
-        let stepping = self
-            .runs
-            .values()
-            .any(|it| it.remains.is_some() || matches!(it.state, RunState::Preparing | RunState::Removing));
+        let stepping = self.runs.values().any(|it| {
+            it.remains.is_some() || matches!(it.state, RunState::Preparing | RunState::Inspecting | RunState::Removing)
+        });
         if (stepping || self.node.lingers()) && self.node.waited < STEPS_GONE_MAX {
             self.node.waited += STEPS_GONE_STEP;
             self.deadlines.set(BootTime::now().after(STEPS_GONE_STEP), Due::StartNode);
@@ -226,7 +225,7 @@ impl Service {
         let stepping: Vec<Handle> = self
             .runs
             .iter()
-            .filter(|(_, it)| matches!(it.state, RunState::Preparing | RunState::Removing))
+            .filter(|(_, it)| matches!(it.state, RunState::Preparing | RunState::Inspecting | RunState::Removing))
             .map(|(handle, _)| *handle)
             .collect();
         for handle in stepping {

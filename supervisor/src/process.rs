@@ -381,7 +381,7 @@ impl Service {
         let Some(it) = self.runs.get(&handle) else { return };
         if it.state == RunState::Launching {
             self.undo(handle, 125, "setup", format!("not ready after {} s", BUILD_MAX.as_secs()));
-        } else if matches!(it.state, RunState::Preparing | RunState::Removing) {
+        } else if matches!(it.state, RunState::Preparing | RunState::Inspecting | RunState::Removing) {
             self.stop_step(handle, "the step took more than ten minutes");
         }
     }
@@ -389,7 +389,9 @@ impl Service {
     /// Ends a run at the supervisor's own end.
     pub(crate) fn end_for_good(&mut self, handle: Handle) {
         match self.runs.get(&handle).map(|it| it.state) {
-            Some(RunState::Preparing | RunState::Removing) => self.stop_step(handle, "the supervisor ends"),
+            Some(RunState::Preparing | RunState::Inspecting | RunState::Removing) => {
+                self.stop_step(handle, "the supervisor ends")
+            }
             Some(RunState::Launching) => self.undo(handle, 125, "setup", "the supervisor ends".to_owned()),
             Some(_) => self.ask_to_end(handle, EndedBy::Stop),
             None => {}
@@ -458,7 +460,7 @@ impl Service {
             log::run(&it.run, format_args!("its cgroup stays: {error}"));
         }
         match work.task {
-            Task::Step(_) | Task::Removal => self.step_gone(handle, work),
+            Task::Step(_) | Task::Inspection | Task::Removal => self.step_gone(handle, work),
             Task::Program => self.program_gone(handle, work, out_of_memory),
         }
         if !self.runs.values().any(|it| it.state.is_ending()) {

@@ -191,6 +191,17 @@ pub(crate) const REQUESTS: &[Row] = &[
         per_second: 50,
     },
     Row {
+        kind: Served::Inspect,
+        link: LinkState::Open,
+        runs: &[S::Exited],
+        crossed: &[],
+        once: false,
+        descriptors: Descriptors::Exactly(0),
+        bytes_max: FRAME_BYTES_MAX,
+        burst: 300,
+        per_second: 50,
+    },
+    Row {
         kind: Served::Remove,
         link: LinkState::Open,
         runs: &[S::Unprepared, S::Prepared, S::Exited, S::Orphaned],
@@ -226,6 +237,7 @@ pub(crate) const fn handle(request: &Request) -> Option<Handle> {
         | Request::Stop { handle, .. }
         | Request::Open { handle, .. }
         | Request::WriteLogs { handle, .. }
+        | Request::Inspect { handle, .. }
         | Request::Remove { handle }
         | Request::Release { handle } => Some(*handle),
     }
@@ -355,6 +367,7 @@ mod tests {
             Request::Open { handle: 1, path: "a".into() },
             Request::OpenSettled { run: "a".repeat(40), workspace: "/w/a".into(), path: "a".into() },
             Request::WriteLogs { handle: 1, stderr: true, stdout: false },
+            Request::Inspect { handle: 1, workspace_at: None, clone: None, checkouts: vec![] },
             Request::Remove { handle: 1 },
             Request::Release { handle: 1 },
         ]

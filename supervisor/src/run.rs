@@ -25,6 +25,8 @@ pub(crate) enum RunState {
     Ending,
     /// Nothing of it is left. Also a launch that failed.
     Exited,
+    /// What its workspace holds is being looked at.
+    Inspecting,
     /// Its workspace is being removed.
     Removing,
     /// Its workspace is gone.
@@ -58,6 +60,10 @@ pub(crate) enum Happening {
     KillAll,
     /// No process of it lives.
     Gone,
+    /// A look at the workspace was started.
+    InspectionBegan,
+    /// It is over.
+    InspectionOver,
     /// A removal was started.
     RemovalBegan,
     /// Nothing of the workspace is left.
@@ -71,7 +77,7 @@ use RunState as S;
 
 impl RunState {
     /// Every state.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         S::Taken,
         S::Preparing,
         S::Unprepared,
@@ -82,6 +88,7 @@ impl RunState {
         S::Draining,
         S::Ending,
         S::Exited,
+        S::Inspecting,
         S::Removing,
         S::Removed,
         S::Orphaned,
@@ -103,7 +110,7 @@ impl RunState {
             S::Prepared => Phase::Prepared,
             S::Launching | S::Running | S::Stopping | S::Draining | S::Ending | S::Orphaned => Phase::Launched,
             S::Removing if !launched => Phase::Preparing,
-            S::Exited | S::Removing => Phase::Exited,
+            S::Exited | S::Inspecting | S::Removing => Phase::Exited,
             S::Removed => Phase::Removed,
         }
     }
@@ -130,6 +137,8 @@ const LIFE: &[(RunState, Happening, RunState)] = &[
     (S::Stopping, H::KillAll, S::Ending),
     (S::Draining, H::DrainOver, S::Ending),
     (S::Ending, H::Gone, S::Exited),
+    (S::Exited, H::InspectionBegan, S::Inspecting),
+    (S::Inspecting, H::InspectionOver, S::Exited),
     (S::Prepared, H::RemovalBegan, S::Removing),
     (S::Unprepared, H::RemovalBegan, S::Removing),
     (S::Exited, H::RemovalBegan, S::Removing),
@@ -186,6 +195,8 @@ mod tests {
             H::DrainOver,
             H::KillAll,
             H::Gone,
+            H::InspectionBegan,
+            H::InspectionOver,
             H::RemovalBegan,
             H::RemovalDone,
             H::RemovalLeft,

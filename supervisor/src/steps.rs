@@ -11,7 +11,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use sandbox::spec::{Confinement, Limits};
 use supervisor::effects::{Did, Wrote};
 use supervisor::points::carry;
+use supervisor::wire::frame;
 use supervisor::wire::message::{End, Handle, Phase, Reply};
+use supervisor::wire::plan::{CHANGES_TOLD, Holds, UNSENT_MAX};
 
 use crate::answers::WHY_BYTES_MAX;
 use crate::checked_steps::{CheckedStep, Sees};
@@ -32,6 +34,8 @@ const STEP_MAX: Duration = Duration::from_secs(600);
 const STEP_STDERR_BYTES: usize = 4096;
 /// How much of a step's answer is kept: a hash and its line's end, and one byte that tells a longer one.
 const STEP_STDOUT_BYTES: usize = 66;
+/// The same of a look at a workspace: some hundred hashes, a few names. It fits in a frame.
+const HOLDS_BYTES_MAX: usize = 48 << 10;
 /// What a step that uses the network reads to find and know a server, where a host has it.
 const NETWORK_FILES: [&str; 5] =
     ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl/certs", "/etc/ca-certificates"];
@@ -153,7 +157,8 @@ impl Service {
             Ok::<_, String>(Output { fd: Some(fd), kept: Ring::new(bytes) })
         };
         work.stderr = watch(stderr, Part::Stderr, STEP_STDERR_BYTES)?;
-        work.stdout = watch(stdout, Part::Stdout, STEP_STDOUT_BYTES)?;
+        let answer = if work.task == Task::Inspection { HOLDS_BYTES_MAX } else { STEP_STDOUT_BYTES };
+        work.stdout = watch(stdout, Part::Stdout, answer)?;
         let child = work.child.insert(child);
         child.go(sandbox::init::GO).map_err(|e| format!("letting it go: {e}"))
     }
@@ -217,6 +222,7 @@ impl Service {
         };
         match work.task {
             Task::Removal => self.removed(handle, done),
+            Task::Inspection => self.inspected(handle, done.and_then(|()| holds(&work.stdout.kept.take()))),
             Task::Step(index) => match done.and_then(|()| self.note_checkin(handle, &work.stdout.kept.take())) {
                 Ok(()) => self.next_step(handle, index + 1),
                 Err(why) => {
@@ -243,6 +249,21 @@ impl Service {
             it.record.checkin = Some(hash);
         }
         Ok(())
+    }
+
+    /// A look at a workspace is over.
+    pub(crate) fn inspected(&mut self, handle: Handle, looked: Result<Holds, String>) {
+        self.happen(handle, Happening::InspectionOver);
+        let Some(it) = self.runs.get_mut(&handle) else { return };
+        let asked = it.asked.take();
+        let reply = match looked {
+            Ok(holds) => Reply::Inspected { holds: Box::new(holds) },
+            Err(why) => {
+                log::run(&it.run, format_args!("looking at its workspace: {why}"));
+                Reply::NotInspected { why }
+            }
+        };
+        self.reply(asked, reply, Vec::new());
     }
 
     /// A removal is over.
@@ -277,4 +298,12 @@ impl Service {
 fn null() -> Result<OwnedFd, String> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     rustix::fs::open("/dev/null", flags, Mode::empty()).map_err(|e| format!("/dev/null: {e}"))
+}
+
+/// What an inspection answered: of its form, and no longer than it may be.
+fn holds(answer: &[u8]) -> Result<Holds, String> {
+    let fault = "the step's answer is not of its form";
+    let holds: Holds = frame::decode(answer).map_err(|_words| fault)?;
+    let hashes = holds.unsent.len() <= UNSENT_MAX && holds.unsent.iter().all(|it| RunHash::parse(it).is_some());
+    if hashes && holds.changes.len() <= CHANGES_TOLD { Ok(holds) } else { Err(fault.to_owned()) }
 }

@@ -122,6 +122,25 @@ impl Case<'_> {
                 let message = self.files();
                 self.host.post(&message)
             }
+            Scenario::Judged => {
+                self.host.arm(point);
+                let mut message = self.host.message(&token, "echo done");
+                message["run"]["of"] = json!("trunk");
+                message["run"]["process"]["verdict"] = json!(true);
+                self.host.post(&message)
+            }
+            Scenario::Saved => {
+                self.host.arm(point);
+                let mut message = self.host.message(&token, "echo done");
+                message["run"]["sandbox"]["ends_with_parent"] = json!(true);
+                message["run"]["workspace"] = json!([
+                    {"step": "directory", "at": "$$root$$/$$run$$", "remove_on": "saved"},
+                    {"step": "password"},
+                    {"step": "clone", "into": "$$workspace$$/clone.fossil"},
+                    {"step": "checkout", "of": "trunk", "into": "$$workspace$$/tree"}
+                ]);
+                self.host.post(&message)
+            }
             Scenario::Published => {
                 self.host.may_send_files(false);
                 let message = self.files();
@@ -339,13 +358,17 @@ impl Case<'_> {
 
         // What it comes to without any death.
         let (expected, log, ran) = match self.scenario {
-            Scenario::Plain | Scenario::Adopted | Scenario::Folded => {
+            Scenario::Plain | Scenario::Adopted | Scenario::Folded | Scenario::Judged => {
                 (json!({"outcome": "exited", "exit": 0}), true, Some(1))
             }
             Scenario::Files | Scenario::Published => {
                 let outputs = json!([{"as": format!("{}/made", asked.run), "sha256": WHOLE},
                     {"as": format!("{}/none", asked.run), "sha256": null}]);
                 (json!({"outcome": "exited", "exit": 0, "outputs": outputs}), true, Some(1))
+            }
+            Scenario::Saved => {
+                let workspace = "kept: publications pending";
+                (json!({"outcome": "exited", "exit": 0, "workspace": workspace}), true, Some(1))
             }
             Scenario::NotFound => (json!({"outcome": "exited", "exit": 127}), true, Some(0)),
             // The waiting run is let go as it is stopped: either may be first.
@@ -378,6 +401,17 @@ impl Case<'_> {
             if self.death == Death::Node {
                 must(sent && told, format!("C-108: the node's death lost the file: {there:?}, {posts:?}"));
             }
+        }
+        if self.scenario == Scenario::Judged {
+            let verdicts = self.host.verdicts(asked);
+            must(verdicts <= 1, format!("V2-2.10-17: {verdicts} verdicts"));
+            if self.death == Death::Node {
+                must(verdicts == 1, "C-108: the node's death lost the verdict".to_owned());
+            }
+        }
+        if self.scenario == Scenario::Saved && self.death == Death::Node {
+            let workspace = self.host.trial.layout().root().join("workspaces").join(&asked.run);
+            must(!workspace.exists(), "C-108: the node's death kept the workspace".to_owned());
         }
         must(outcome != "exited" || count("started") == 1, format!("exited without started: {posts:?}"));
         if normal && !either && !(self.stopped_at_any_time && outcome == "stopped") {

@@ -17,6 +17,10 @@ pub(crate) enum Scenario {
     Files,
     /// A run that leaves a file, which could not be sent, and a publish once it can be.
     Published,
+    /// A run on a check-in, which asks a verdict.
+    Judged,
+    /// A run with a clone and a checkout, whose workspace is to go once saved.
+    Saved,
     /// A run that waits, and is stopped.
     Stopped,
     /// A run that policy refuses.
@@ -88,7 +92,10 @@ fn of_post(row: Post) -> Reached {
     Ok(match row {
         Post::Started | Post::Ended | Post::Logs => Scenario::Plain,
         Post::File | Post::Files => Scenario::Files,
-        Post::Verdict | Post::NoVerdict => return Err("no run here has a check-in"),
+        Post::Verdict => Scenario::Judged,
+        Post::NoVerdict => {
+            return Err("said only of a run whose values cannot be read again, which no script brings about");
+        }
         Post::Reply => Scenario::Misplaced,
     })
 }
@@ -105,6 +112,7 @@ fn of_served(row: Served) -> Reached {
         | Served::Release => Scenario::Plain,
         Served::Open => Scenario::Files,
         Served::OpenSettled => Scenario::Published,
+        Served::Inspect => Scenario::Saved,
         Served::Stop => Scenario::Stopped,
         Served::Remove => Scenario::StepFails,
     })
@@ -121,6 +129,7 @@ fn of_told(row: Told) -> Reached {
         | Told::Released
         | Told::Exited => Scenario::Plain,
         Told::NotOpened => Scenario::Files,
+        Told::Inspected => Scenario::Saved,
         Told::Refused => Scenario::Refused,
         Told::StepFailed | Told::Removed => Scenario::StepFails,
         Told::Failed => Scenario::NotFound,

@@ -95,7 +95,11 @@ impl Host {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         }
         make(trial.layout().dir.join("outside"), accounts.run);
-        letters(&trial, "goC4wy");
+        letters(&trial, "goC4wiy");
+        let passwords = trial.layout().passwords();
+        let mut kept: Value = serde_json::from_slice(&fs::read(&passwords).unwrap()).unwrap();
+        kept["runs"] = json!({ PROCESS.login: trial.password(PROCESS) });
+        fs::write(&passwords, kept.to_string()).unwrap();
         trial.start_supervisor().unwrap_or_else(|why| panic!("{why}"));
         let clone = trial.wait_ready().unwrap_or_else(|why| panic!("{why}"));
         let mut host = Self { trial, clone, boots: 0, asked: 0 };
@@ -178,7 +182,7 @@ impl Host {
 
     /// Lets the clone's user write unversioned files, or no more.
     pub(crate) fn may_send_files(&self, may: bool) {
-        letters(&self.trial, if may { "goC4wy" } else { "goC4w" });
+        letters(&self.trial, if may { "goC4wiy" } else { "goC4wi" });
     }
 
     /// Asks for what is left of a run's plan.
@@ -191,6 +195,25 @@ impl Host {
     pub(crate) fn files(&self) -> Vec<(String, Option<String>)> {
         let list = self.session(ADMIN).unversioned().unwrap();
         list.into_iter().map(|it| (it.name, it.from)).collect()
+    }
+
+    /// How many verdicts on this run came to the server.
+    pub(crate) fn verdicts(&self, asked: &Asked) -> u64 {
+        let look = format!(
+            "SELECT count(*) FROM event JOIN blob ON rid = objid WHERE type = 'g' AND content(uuid) LIKE '%{}%'",
+            asked.run
+        );
+        let deadline = Instant::now() + SOON;
+        loop {
+            let mut fossil = std::process::Command::new("fossil");
+            fossil.args(["sql", "--readonly", "-R"]).arg(self.trial.layout().repository()).arg(&look);
+            let said = fossil.env("HOME", &self.trial.layout().dir).output().unwrap();
+            if let Ok(count) = String::from_utf8_lossy(&said.stdout).trim().parse() {
+                return count;
+            }
+            assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&said.stderr));
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Waits until it is launched and has left word that it runs.

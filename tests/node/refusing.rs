@@ -72,9 +72,17 @@ fn refusals() {
         ("5", |run| drop(run.as_object_mut().unwrap().remove("sandbox")), "sandbox"),
         ("6", |run| run["process"]["session"] = json!(true), "session"),
         ("6", |run| run["process"]["terminal"] = json!(true), "terminal"),
-        ("6", |run| run["of"] = json!("trunk"), "of"),
+        ("9", |run| run["of"] = json!("release-9"), "of"),
         ("7", |run| run["workspace"][0]["at"] = json!("/tmp/elsewhere"), "/tmp/elsewhere"),
         ("7", |run| run["sandbox"]["read_only"] = json!(["$$root$$/../state"]), "state"),
+        (
+            "8",
+            |run| {
+                run["of"] = json!("trunk");
+                run["process"]["verdict"] = json!(true);
+            },
+            "verdict",
+        ),
     ];
     for (row, change, named) in changes {
         let mut message = base.clone();

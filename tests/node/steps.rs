@@ -19,6 +19,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
         checkout,
     ),
     ("V2-2.10-17, V2-2.10-18, V2-2.10-37, C-70 a verdict is a ci tag of the clone's user on the check-in", verdicts),
+    ("V2-2.7-24, V2-2.7-25, CASE-28, CASE-29 a workspace goes once all in it is on the server, else says why", saved),
+    ("V2-2.3-22, V2-2.7-26 a run never launched: its workspace is removed, where that is asked", never_launched),
     ("V2-2.5-05, V2-2.7-14, V2-2.7-15 a password comes from an approval, else from the host's own file", passwords),
 ];
 
@@ -301,5 +303,100 @@ fn verdicts() {
         assert_eq!(of_run.len(), 1, "{found:?}");
         assert!(of_run[0].contains(&format!(" {value}")), "{value}: {of_run:?}");
     }
+    system.stop();
+}
+
+/// A run whose directory step asks for its removal, with a clone and a checkout.
+fn removing(system: &System, script: &str) -> Value {
+    let mut message = with_steps(system, clone_steps(), &format!("cd \"$TREE\" && {script}"));
+    message["run"]["workspace"][0]["remove_on"] = json!("saved");
+    message["run"]["sandbox"]["network"] = json!(true);
+    message
+}
+
+fn saved() {
+    let mut system = System::new();
+    let writer = Writer::new(&system);
+    std::fs::write(writer.place.join("tree/a.c"), "x\n").unwrap();
+    writer.commit("one");
+    approve(&system);
+    let commit = "echo new > new.c && fossil add new.c >/dev/null && fossil commit -m two --no-warnings --branch";
+    let kept: [(&str, String); 7] = [
+        ("echo x > made.txt", "kept: EXTRA made.txt".into()),
+        ("echo y >> a.c", "kept: EDITED a.c".into()),
+        ("echo y >> a.c && fossil stash save -m later >/dev/null", "kept: 1 stash".into()),
+        (&format!("fossil settings autosync off && {commit} b1"), "kept: 2 artifacts not sent".into()),
+        (
+            "for n in 1 2 3 4 5 6; do echo > $n; done",
+            "kept: EXTRA 1, EXTRA 2, EXTRA 3, EXTRA 4, EXTRA 5, 6 in all".into(),
+        ),
+        // Case 28: what it left behind is ended before anything is looked at.
+        ("setsid sh -c 'sleep 30; echo > late.txt' >/dev/null 2>&1 & exit 0", PENDING.into()),
+        (&format!("{commit} b2 && fossil sync"), PENDING.into()),
+    ];
+    for (script, expected) in kept {
+        let asked = system.post(Where::Thread, &removing(&system, script));
+        let ended = system.ended(&asked, SOON);
+        let stderr = || system.trial.thread(&asked).unwrap().into_iter().map(|it| it.text).collect::<String>();
+        assert_eq!(ended["exit"], json!(0), "{script}: {ended:?} {}", stderr());
+        assert_eq!(ended["workspace"], json!(expected), "{script}");
+        crate::publishing::wait_settled(&system, &asked);
+        let workspace = system.trial.layout().root().join("workspaces").join(&asked.run);
+        assert_eq!(workspace.exists(), expected != PENDING, "{script}");
+    }
+    // V2-2.3-34: with a file that is not sent yet it stays, though all else is saved.
+    let mut message = removing(&system, "echo out > ../out.txt");
+    message["run"]["process"]["unversioned_files"] = json!([{"at": "$$workspace$$/out.txt", "as": "$$run$$/out.txt"}]);
+    let asked = system.post(Where::Thread, &message);
+    assert_eq!(system.ended(&asked, SOON)["workspace"], json!(PENDING));
+    crate::publishing::wait_settled(&system, &asked);
+    let workspace = system.trial.layout().root().join("workspaces").join(&asked.run);
+    assert!(workspace.join("out.txt").exists(), "its file was not sent: the clone's user lacks y");
+    // Control: with the letter it is sent, and the workspace goes.
+    crate::publishing::letters(&system, &format!("{}y", NODE.letters));
+    let asked = system.post(Where::Thread, &message);
+    assert_eq!(system.ended(&asked, SOON)["workspace"], json!(PENDING));
+    crate::publishing::wait_settled(&system, &asked);
+    assert!(!system.trial.layout().root().join("workspaces").join(&asked.run).exists());
+    system.stop();
+}
+
+const PENDING: &str = "kept: publications pending";
+
+fn never_launched() {
+    let mut system = System::new();
+    let at = |asked: &Asked, system: &System| system.trial.layout().root().join("workspaces").join(&asked.run);
+    // No password is approved: the second step fails.
+    let steps = json!([{"step": "directory", "at": "$$root$$/$$run$$", "remove_on": "saved"}, {"step": "password"}]);
+    for (asks, said) in [(true, json!("removed")), (false, Value::Null)] {
+        let mut message = system.message("true");
+        message["run"]["workspace"] = steps.clone();
+        if !asks {
+            message["run"]["workspace"][0].as_object_mut().unwrap().remove("remove_on");
+        }
+        let asked = system.post(Where::Thread, &message);
+        let ended = system.ended(&asked, SOON);
+        assert_eq!((&ended["outcome"], ended.get("workspace").unwrap_or(&Value::Null)), (&json!("refused"), &said));
+        assert!(!at(&asked, &system).exists());
+    }
+    // A step that fails once the directory stands.
+    let writer = Writer::new(&system);
+    std::fs::write(writer.place.join("tree/x"), "x\n").unwrap();
+    writer.commit("one");
+    approve(&system);
+    let mut message = removing(&system, "true");
+    message["run"]["workspace"][3]["of"] = json!("no-such-branch");
+    let asked = system.post(Where::Thread, &message);
+    let ended = system.ended(&asked, SOON);
+    assert!(ended["note"].as_str().unwrap().contains("workspace[3] (checkout)"), "{ended:?}");
+    assert_eq!(ended["workspace"], json!("removed"));
+    assert!(!at(&asked, &system).exists());
+    // Without the wish, a workspace stays after its run.
+    let mut message = removing(&system, "true");
+    message["run"]["workspace"][0].as_object_mut().unwrap().remove("remove_on");
+    let asked = system.post(Where::Thread, &message);
+    assert!(!system.ended(&asked, SOON).contains_key("workspace"));
+    crate::publishing::wait_settled(&system, &asked);
+    assert!(at(&asked, &system).exists());
     system.stop();
 }

@@ -240,7 +240,7 @@ fn every_key_that_is_not_acted_on_is_refused_by_6_by_name() {
         }
         seen.push(row.key);
     }
-    assert_eq!(seen.join(" "), "remove_on remove manual session hears checkins deliveries terminal ends");
+    assert_eq!(seen.join(" "), "manual session hears checkins deliveries terminal ends");
 }
 
 #[test]

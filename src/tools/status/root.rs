@@ -41,7 +41,9 @@ impl Root {
     }
 
     fn open_below(&self, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        // openat2(2) takes no other flags beside O_PATH, which opens nothing that could be waited on.
+        let unless_path = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = flags | OFlags::CLOEXEC | if flags.contains(OFlags::PATH) { OFlags::empty() } else { unless_path };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         Ok(rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), resolve)?)
     }
@@ -148,6 +150,18 @@ mod tests {
     use super::*;
 
     /// The node's account may put anything there: nothing outside is read, nothing blocks.
+    #[test]
+    fn what_stands_there_of_whatever_kind_exists() {
+        let path = std::env::temp_dir().join(format!("ocx-status-exists-{}", std::process::id()));
+        std::fs::create_dir_all(path.join("folder")).unwrap();
+        std::fs::write(path.join("file"), "").unwrap();
+        std::os::unix::fs::symlink("file", path.join("link")).unwrap();
+        let root = Root::open(&path).unwrap();
+        assert!(root.exists("folder") && root.exists("file"));
+        assert!(!root.exists("none") && !root.exists("link") && !root.exists("../x"));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
     #[test]
     fn links_pipes_and_huge_files_are_refused_and_a_plain_file_is_read() {
         let path = std::env::temp_dir().join(format!("ocx-status-root-{}", std::process::id()));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Provides, Step};
+use super::plan::{Holds, Provides, Step};
 
 /// Names one run in care; issued by the supervisor with `taken`, good until `release` or the end of the link.
 pub type Handle = u64;
@@ -110,6 +110,20 @@ pub enum Request {
         /// Whether a memfd for `stdout.log` is carried.
         stdout: bool,
     },
+    /// Looks at what the workspace holds that the server may lack, with a confined fossil. Answered by `inspected` or
+    /// `not_inspected`.
+    Inspect {
+        /// From `taken`.
+        handle: Handle,
+        /// As `prepare` had it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workspace_at: Option<String>,
+        /// The host path of the process's clone, if it has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clone: Option<String>,
+        /// The host paths of its checkouts.
+        checkouts: Vec<String>,
+    },
     /// Empties and removes the workspace. Answered by `removed` or `left`.
     Remove {
         /// From `taken`.
@@ -215,6 +229,16 @@ pub enum Reply {
     /// To `write_logs`: not written, which is no failure of the run.
     KeptOut {
         /// Why.
+        why: String,
+    },
+    /// To `inspect`.
+    Inspected {
+        /// What it holds.
+        holds: Box<Holds>,
+    },
+    /// To `inspect`.
+    NotInspected {
+        /// Why not.
         why: String,
     },
     /// To `remove`.

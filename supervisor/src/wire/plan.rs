@@ -111,6 +111,27 @@ impl Step {
     }
 }
 
+/// How many changed files of a workspace are told by name (decisions C-05).
+pub const CHANGES_TOLD: usize = 5;
+/// Most hashes of artifacts of a workspace's own clone that are told: as many as the server is asked about at once.
+pub const UNSENT_MAX: usize = 500;
+
+/// What a workspace holds that the server may lack, as its `inspect` step told.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holds {
+    /// Changed and extra files of its checkouts, such as `EXTRA made.txt`; [`CHANGES_TOLD`] at most.
+    pub changes: Vec<String>,
+    /// How many there are.
+    pub changes_count: u64,
+    /// Stashes.
+    pub stashes: u64,
+    /// Full hashes of artifacts that its clone made itself; [`UNSENT_MAX`] at most.
+    pub unsent: Vec<String>,
+    /// How many there are.
+    pub unsent_count: u64,
+}
+
 /// What this host provides, told once in `welcome`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::floor::Floor;
 use super::frame::decode;
 use super::message::{End, EndedBy, Event, Phase, Reply, Request, ToNode, ToSupervisor};
-use super::plan::{LaunchPlan, Process, Provides, Step};
+use super::plan::{Holds, LaunchPlan, Process, Provides, Step};
 use crate::random::{Random, hold, is};
 
 fn text(random: &mut Random) -> String {
@@ -44,7 +44,7 @@ fn step(random: &mut Random) -> Step {
 
 fn request(random: &mut Random) -> ToSupervisor {
     let handle = number(random);
-    let request = match random.below(13) {
+    let request = match random.below(14) {
         0 => Request::Hello { version: small(random) },
         1 => Request::Take { run: text(random) },
         2 => Request::Check { handle },
@@ -60,6 +60,12 @@ fn request(random: &mut Random) -> ToSupervisor {
         7 => Request::Stop { handle, why: text(random) },
         8 => Request::WriteLogs { handle, stderr: random.once_in(2), stdout: random.once_in(2) },
         9 => Request::Remove { handle },
+        12 => Request::Inspect {
+            handle,
+            workspace_at: random.maybe(text),
+            clone: random.maybe(text),
+            checkouts: random.some(3, text),
+        },
         10 => Request::Open { handle, path: text(random) },
         11 => Request::OpenSettled { run: text(random), workspace: text(random), path: text(random) },
         _ => Request::Release { handle },
@@ -86,8 +92,18 @@ fn provides(random: &mut Random) -> Provides {
     }
 }
 
+fn holds(random: &mut Random) -> Holds {
+    Holds {
+        changes: random.some(3, text),
+        changes_count: number(random),
+        stashes: number(random),
+        unsent: random.some(3, text),
+        unsent_count: number(random),
+    }
+}
+
 fn reply(random: &mut Random) -> Reply {
-    match random.below(20) {
+    match random.below(22) {
         0 => Reply::Welcome { provides: Box::new(provides(random)), in_care: small(random) },
         1 => Reply::Taken { handle: number(random) },
         2 => Reply::Busy,
@@ -107,6 +123,8 @@ fn reply(random: &mut Random) -> Reply {
         16 => Reply::Left { what: text(random) },
         17 => Reply::Released,
         18 => Reply::NotOpened { why: text(random) },
+        19 => Reply::NotInspected { why: text(random) },
+        20 => Reply::Inspected { holds: Box::new(holds(random)) },
         _ => Reply::Impossible { why: text(random) },
     }
 }

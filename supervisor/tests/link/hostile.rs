@@ -89,6 +89,7 @@ fn request(kind: Served, handle: Handle) -> Request {
         Served::Open => Request::Open { handle, path: "file".into() },
         Served::OpenSettled => Request::OpenSettled { run: hash('e'), workspace: "/none".into(), path: "file".into() },
         Served::WriteLogs => Request::WriteLogs { handle, stderr: true, stdout: false },
+        Served::Inspect => Request::Inspect { handle, workspace_at: None, clone: None, checkouts: vec![] },
         Served::Remove => Request::Remove { handle },
         Served::Release => Request::Release { handle },
     }
@@ -426,6 +427,11 @@ impl Enemy {
                     self.launch(handle, lasting, "true");
                     self.exited();
                 }
+                handle
+            }
+            RunState::Inspecting => {
+                let handle = self.reach(RunState::Exited, lasting);
+                self.send(request(Served::Inspect, handle), &[]);
                 handle
             }
             RunState::Removing => {
