@@ -9,3 +9,7 @@ pub mod server;
 pub mod step;
 pub mod tools;
 pub mod trial;
+
+#[cfg(test)]
+#[path = "../tests/support/random.rs"]
+mod random;

@@ -16,7 +16,7 @@ const BEGIN_WAIT: Duration = Duration::from_secs(30);
 /// What a waiter should add to the server's `chat-poll-timeout` for its own time-out.
 pub const CHAT_MARGIN: Duration = Duration::from_secs(30);
 
-enum Bell {
+pub(super) enum Bell {
     Highest(u64),
     Error(String),
 }
@@ -67,7 +67,7 @@ impl Session {
     }
 }
 
-fn read(answer: &Answer, after: u64) -> Result<Bell, String> {
+pub(super) fn read(answer: &Answer, after: u64) -> Result<Bell, String> {
     if answer.is_robot_page() {
         return Err("the server takes this client for a robot".to_owned());
     }

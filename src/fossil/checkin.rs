@@ -72,13 +72,20 @@ fn is_hash(text: &str) -> bool {
 
 /// What a check-in's artifact says of its files; none for one that a delta takes away.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Manifest {
+pub(super) struct Manifest {
     baseline: Option<String>,
     files: BTreeMap<String, Option<TreeFile>>,
 }
 
+#[cfg(test)]
+impl Manifest {
+    pub(super) fn files(&self) -> impl Iterator<Item = &TreeFile> {
+        self.files.values().flatten()
+    }
+}
+
 /// Reads a manifest's cards; none when the artifact is no check-in.
-fn read(artifact: &[u8]) -> Result<Option<Manifest>, &'static str> {
+pub(super) fn read(artifact: &[u8]) -> Result<Option<Manifest>, &'static str> {
     // A signed one has its signature around the cards.
     let Ok(text) = std::str::from_utf8(artifact) else { return Ok(None) };
     let text = text.strip_prefix("-----BEGIN PGP SIGNED MESSAGE-----\n").map_or(text, |signed| {

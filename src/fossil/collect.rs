@@ -97,7 +97,7 @@ fn is_private(server: &str) -> bool {
 }
 
 /// The reader's checks: the user asked is the one answered, and the password one that can be typed to a program.
-fn check(result: &Value, user: &str) -> Result<Password, &'static str> {
+pub(super) fn check(result: &Value, user: &str) -> Result<Password, &'static str> {
     let text = |key: &str| result.get(key).and_then(Value::as_str);
     if text("user") != Some(user) {
         return Err("another user was answered than was asked");

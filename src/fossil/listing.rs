@@ -56,7 +56,7 @@ impl Session {
     }
 }
 
-fn read(result: &Value) -> Option<Vec<Listed>> {
+pub(super) fn read(result: &Value) -> Option<Vec<Listed>> {
     let text = |item: &Value, key: &str| item.get(key).and_then(Value::as_str).map(str::to_owned);
     let line = |item: &Value| {
         Some(Listed {

@@ -15,6 +15,8 @@ pub mod listing;
 pub mod login;
 pub mod post;
 pub mod program;
+#[cfg(test)]
+mod properties;
 mod pull;
 pub mod receipt;
 pub mod store;

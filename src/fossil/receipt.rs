@@ -117,7 +117,13 @@ impl Session {
 }
 
 /// The reader's checks: the login asked as, every name asked, every sender's rights, types right; more is tolerated.
-fn check(result: &Value, login: &str, artifacts: &[String], users: &[String], high: bool) -> Result<Receipts, String> {
+pub(super) fn check(
+    result: &Value,
+    login: &str,
+    artifacts: &[String],
+    users: &[String],
+    high: bool,
+) -> Result<Receipts, String> {
     let top = object(result, "result")?;
     let caller = object(top.get("caller").unwrap_or(&Value::Null), "caller")?;
     let caller = Caller { login: text(caller, "login")?, letters: text(caller, "letters")? };

@@ -30,7 +30,7 @@ fn is_signed_out(answer: &Answer) -> bool {
     answer.status == 401 && answer.content_type == "application/json"
 }
 
-fn result(tool: &str, answer: &Answer) -> Result<Value, FossilError> {
+pub(super) fn result(tool: &str, answer: &Answer) -> Result<Value, FossilError> {
     let wrong = |why: &str| FossilError::Answered {
         what: format!("POST /ext/ocx/{tool}"),
         status: answer.status,

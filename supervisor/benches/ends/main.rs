@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         [program, "node", "--root", root] if program.ends_with("/ocx") => {
             return node::main(Path::new(root), |_| String::new());
         }
-        [program, "step", kind, _, at] if program.ends_with("/ocx") => return node::step(kind, Path::new(at)),
+        [program, "step", words @ ..] if program.ends_with("/ocx") => return node::step(words),
         [program, "idle", _] if program.ends_with("/ocx") => return node::idle(),
         _ => {}
     }

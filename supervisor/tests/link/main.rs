@@ -16,6 +16,7 @@ mod node;
 mod siege;
 mod start;
 mod states;
+mod steps;
 mod sys;
 mod unconfined;
 mod world;
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
             let root = Path::new(root);
             return hostile::main(root).unwrap_or_else(|| node::main(root, attempts::make_all));
         }
-        [program, "step", kind, _, at] if program.ends_with("/ocx") => return node::step(kind, Path::new(at)),
+        [program, "step", words @ ..] if program.ends_with("/ocx") => return node::step(words),
         [program, "attempts", root] if program.ends_with("/ocx") => return attempts::main(Path::new(root)),
         [program, "without-landlock", words @ ..] if program.ends_with("/ocx") => {
             say(&format!("without Landlock: {}", attempts::without_landlock(words)));
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         start::tests(),
         life::tests(),
         states::tests(),
+        steps::tests(),
         frames::tests(),
         held::tests(),
         lies::tests(),

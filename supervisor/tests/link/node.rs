@@ -54,22 +54,37 @@ pub(crate) fn idle() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A step: as the real tool answers, by exit code and the last line of stderr.
-#[expect(clippy::print_stderr, reason = "a step answers there")]
-pub(crate) fn step(kind: &str, at: &Path) -> ExitCode {
-    let named = |word: &str| at.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(word.as_bytes()));
-    if named("sleepy") || (named("stays") && kind == "remove") {
+/// A step: as the real tool answers, by exit code, standard output and the last line of standard error.
+#[expect(clippy::print_stderr, clippy::print_stdout, reason = "a step answers there")]
+pub(crate) fn step(words: &[&str]) -> ExitCode {
+    let [kind, _seen, at, ..] = words else { return ExitCode::from(9) };
+    // Of those with more words the last path is what it makes.
+    let at = Path::new(if *kind == "checkout" { words.get(3).unwrap_or(at) } else { words.last().unwrap_or(at) });
+    let name = at.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if name.starts_with("sleepy") || (name.starts_with("stays") && *kind == "remove") {
         std::thread::sleep(std::time::Duration::from_secs(60));
     }
-    if named("fails") {
+    if name.starts_with("fails") {
         eprintln!("it is to fail");
         return ExitCode::FAILURE;
+    }
+    if name == "tell" {
+        eprintln!("{}", tell(words));
+        return ExitCode::FAILURE;
+    }
+    if let Some(answer) = name.strip_prefix("answer-") {
+        println!("{answer}");
+        return ExitCode::SUCCESS;
+    }
+    if *kind == "inspect" {
+        print!("{}", std::fs::read_to_string(at).unwrap_or_default());
+        return ExitCode::SUCCESS;
     }
     let removed = match std::fs::remove_dir_all(at) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         other => other,
     };
-    let done = removed.and_then(|()| if kind == "directory" { std::fs::create_dir(at) } else { Ok(()) });
+    let done = removed.and_then(|()| if *kind == "directory" { std::fs::create_dir(at) } else { Ok(()) });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -78,4 +93,25 @@ pub(crate) fn step(kind: &str, at: &Path) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What this step was started with, in one line.
+fn tell(words: &[&str]) -> serde_json::Value {
+    let mut stdin = String::new();
+    std::io::stdin().read_to_string(&mut stdin).unwrap_or_default();
+    let seen = Path::new(words.get(1).copied().unwrap_or("/"));
+    // Of a root of workspaces what is in it, of a workspace what is beside it.
+    let folder = if words.first() == Some(&"directory") { Some(seen) } else { seen.parent() };
+    let mut beside: Vec<String> = folder
+        .and_then(|folder| std::fs::read_dir(folder).ok())
+        .map(|list| list.flatten().map(|it| it.file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default();
+    beside.sort();
+    let mut variables: Vec<String> = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+    variables.sort();
+    let network = std::fs::read_link("/proc/self/ns/net").map(|it| it.display().to_string()).unwrap_or_default();
+    serde_json::json!({
+        "words": words, "stdin": stdin, "beside": beside, "variables": variables, "network": network,
+        "is_there": seen.is_dir(),
+    })
 }
