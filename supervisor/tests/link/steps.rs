@@ -1,4 +1,9 @@
 //! What a workspace step is started with, and what is believed of its answer (decisions C-95, C-97).
+#![expect(
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test that finds what it did not expect ends there"
+)]
 
 use std::io::Write as _;
 use std::path::Path;
