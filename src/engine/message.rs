@@ -38,6 +38,12 @@ pub fn find(text: &str) -> Option<Message> {
     fences::message_blocks(text).into_iter().find_map(read)
 }
 
+/// How many messages stand after the one that is read, and are read by nobody. For people.
+#[must_use]
+pub fn unread_after_first(text: &str) -> usize {
+    fences::message_blocks(text).into_iter().filter(|block| read(block).is_some()).count().saturating_sub(1)
+}
+
 /// Why each fenced block that may hold a message holds none, in order; the first that does ends the list. For people.
 #[must_use]
 pub fn unread(text: &str) -> Vec<String> {
@@ -106,6 +112,13 @@ mod tests {
         assert_eq!(message.kind, "greeting");
         assert_eq!(message.content.get("to"), Some(&Value::from(5)));
         assert_eq!(message.known_kind(), None);
+    }
+
+    #[test]
+    fn a_second_message_is_counted() {
+        let one = block(r#"{"ocx":2,"stop":{}}"#);
+        assert_eq!((unread_after_first("words"), unread_after_first(&one)), (0, 0));
+        assert_eq!(unread_after_first(&format!("{one}\n{}\n{one}", block("{}"))), 1);
     }
 
     #[test]

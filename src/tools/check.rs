@@ -13,9 +13,11 @@ use super::command_line::Said;
 use super::teller::{Style, Teller, harmless};
 use crate::engine::check::{self, CloneUser, Decision, Facts, Host, Sender, User};
 use crate::engine::message::{self, Message};
+use crate::engine::plan::StepLaid;
 use crate::engine::{ceiling, plan};
 use crate::protocol::kinds::Kind;
 use crate::protocol::names::{CloneCode, Login, RunId};
+use crate::protocol::steps::StepKind;
 
 /// Largest text read, in bytes: Fossil itself takes no larger post (decisions C-13 bounds a block at less).
 const TEXT_BYTES_MAX: u64 = 16 << 20;
@@ -157,15 +159,26 @@ fn tell(asked: &Asked, text: &str) -> Told {
             },
         );
     };
+    let mut told = tell_of(asked, &message);
+    match message::unread_after_first(text) {
+        0 => {}
+        more => {
+            told.granted.push(format!("{more} more in the same text, which no node reads: one text is one message"))
+        }
+    }
+    told
+}
+
+fn tell_of(asked: &Asked, message: &Message) -> Told {
     match message.known_kind() {
-        Some(Kind::Run) => run(asked, &message),
-        Some(Kind::Stop) => match check::stop_of(&message) {
+        Some(Kind::Run) => run(asked, message),
+        Some(Kind::Stop) => match check::stop_of(message) {
             Some(_) => Told::well("stop", "a stop: it ends the run if it stands in the run's place and its sender may"),
             None => {
                 Told::wrong(Some("stop"), "no node reads it: a stop has re, the run's full hash, and the content {}")
             }
         },
-        Some(Kind::Publish) => match check::publish_of(&message) {
+        Some(Kind::Publish) => match check::publish_of(message) {
             Some(_) => Told::well("publish", "a publish: what is unfinished of the run is published"),
             None => Told::wrong(
                 Some("publish"),
@@ -219,6 +232,14 @@ fn run(asked: &Asked, message: &Message) -> Told {
             granted.push(
                 "the host has the paths it names, allows them, and can give what it asks (refusals 6, 7)".to_owned(),
             );
+            let kinds: Vec<StepKind> = accepted.steps().iter().map(StepLaid::kind).collect();
+            if kinds.contains(&StepKind::Password) {
+                let user = &accepted.run().process.user;
+                granted.push(format!("the clone may collect the password of {user} (ocx approve), or its host has it"));
+            }
+            if accepted.run().of.is_some() || kinds.iter().any(|it| *it != StepKind::Directory) {
+                granted.push("the server has the check-ins it names, and no step fails (refusal 9)".to_owned());
+            }
             let process = &accepted.plan().process;
             let by_path = process.command.first().is_some_and(|it| !it.contains('/'));
             if by_path && !process.env.contains_key("PATH") {
@@ -265,6 +286,20 @@ mod tests {
             assert_eq!((told.wrong.as_deref(), told.kind.as_deref()), (None, Some("run")));
             assert_eq!(told.launch["process"]["command"], json!(["true"]));
         }
+    }
+
+    #[test]
+    fn what_no_check_can_know_is_named() {
+        let granted = |message: &Value| tell(&asked(&[]), &message.to_string()).granted.join("; ");
+        let mut run = message();
+        assert!(!granted(&run).contains("refusal 9"));
+        run["run"]["of"] = json!("trunk");
+        assert!(granted(&run).contains("refusal 9") && !granted(&run).contains("password"));
+        run["run"]["workspace"].as_array_mut().unwrap().push(json!({"step": "password"}));
+        assert!(granted(&run).contains("the password of builder"));
+        let twice = format!("{}{}", request::post("One.", &run), request::post("Two.", &run));
+        let told = tell(&asked(&[]), &twice);
+        assert!(told.wrong.is_none() && told.granted.join(" ").contains("1 more in the same text"));
     }
 
     /// The node's own order and notes: the same engine decides.
