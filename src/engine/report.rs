@@ -186,6 +186,12 @@ pub fn no_verdict(run: &RunId, why: &str, publish: Option<&str>) -> String {
     format!("Run {run}: no verdict was written{}: {}\n", asked_by(publish), one_line(why))
 }
 
+/// The reply about a workspace that was to be removed after its run, and stays (decisions C-05).
+#[must_use]
+pub fn workspace_stays(run: &RunId, why: &str) -> String {
+    format!("Run {run}: its workspace could not be removed, and stays: {}\n", one_line(why))
+}
+
 fn asked_by(publish: Option<&str>) -> String {
     publish.map_or_else(String::new, |publish| format!(", as publish {} asks", quote::shown(publish)))
 }

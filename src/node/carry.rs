@@ -23,6 +23,8 @@ use crate::protocol::names::RunId;
 
 /// Room kept for a run's `ending` and plan, in bytes, besides its kept tails twice over.
 const ENDING_BYTES: u64 = 64 << 10;
+/// What `ended` says of a workspace that could not be removed, before what is in the way.
+const STAYS: &str = "kept: what could not be removed: ";
 /// Room kept for each file it names, in bytes.
 const FILE_BYTES: u64 = 1 << 10;
 
@@ -174,7 +176,7 @@ impl Lane {
             }
             Reply::Left { what } => {
                 self.say(hash, &format!("the workspace stays: {what}"));
-                self.cleared(hash, format!("kept: what could not be removed: {what}"))
+                self.cleared(hash, format!("{STAYS}{what}"))
             }
             Reply::Released => {
                 run.handle = None;
@@ -196,7 +198,7 @@ impl Lane {
                     Do::StopProcess => None,
                     Do::RemoveWorkspace => {
                         let why = why.clone();
-                        self.cleared(hash, format!("kept: what could not be removed: {why}"))
+                        self.cleared(hash, format!("{STAYS}{why}"))
                     }
                     Do::Take
                     | Do::Check
@@ -307,7 +309,13 @@ impl Lane {
 
     /// What became of the workspace of a run never launched. After a launch `ended` has been written.
     fn cleared(&mut self, hash: &str, what: String) -> Option<Event> {
-        let run = self.runs.get_mut(hash).filter(|run| run.state == State::Clearing)?;
+        let run = self.runs.get_mut(hash)?;
+        if run.state != State::Clearing {
+            if let (Some(why), Some(id)) = (what.strip_prefix(STAYS), RunId::new(hash)) {
+                self.known.add_to(&run.seen, report::workspace_stays(&id, why));
+            }
+            return None;
+        }
         if run.accepted.as_ref().is_some_and(|it| it.run().removes_once_saved()) {
             run.cleared = Some(what);
         }

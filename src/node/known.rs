@@ -239,6 +239,11 @@ impl Known {
         self.reply(publish, text, Some(run.to_owned()), looked_for);
     }
 
+    /// Readies a reply to a run itself, of what came after all else that is said of it.
+    pub fn add_to(&mut self, run: &Seen, text: String) {
+        self.reply(run.clone(), text, None, false);
+    }
+
     fn reply(&mut self, to: Seen, text: String, of: Option<String>, looked_for: bool) {
         let now = Instant::now();
         let posting = if looked_for { Posting::perhaps_sent(text, now) } else { Posting::new(text, now) };

@@ -3,9 +3,10 @@
 //! Every name is looked up beneath a held directory and no link is followed. Depth costs no stack and no descriptors:
 //! what is nested is first moved up to the top.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -40,7 +41,7 @@ pub fn remove(root: &Path, at: &Path) -> io::Result<()> {
         Err(errno) => return Err(named("removing", at, errno)),
     }
     let top = open_directory(parent.as_fd(), Path::new(&name)).map_err(|e| named("opening", at, e))?;
-    empty(top.as_fd()).map_err(|e| named("emptying", at, e))?;
+    empty(top.as_fd()).map_err(|(name, e)| named("removing", &at.join(name), e))?;
     rustix::fs::unlinkat(&parent, &name, AtFlags::REMOVEDIR).map_err(|e| named("removing", at, e))
 }
 
@@ -101,46 +102,47 @@ fn parent_of(root: &Path, at: &Path, make: bool) -> io::Result<(OwnedFd, PathBuf
 ///
 /// What a directory in it holds is moved up beside it before it is removed, so one descriptor besides `top` is open at
 /// any time however deep the tree is.
-fn empty(top: BorrowedFd<'_>) -> Result<(), Errno> {
+fn empty(top: BorrowedFd<'_>) -> Result<(), (PathBuf, Errno)> {
     let mut moved: u64 = 0;
     loop {
-        let names = list(top)?;
+        let names = list(top).map_err(|e| (PathBuf::new(), e))?;
         if names.is_empty() {
             return Ok(());
         }
         for (name, is_directory) in names {
-            if !is_directory {
-                rustix::fs::unlinkat(top, name.as_c_str(), AtFlags::empty())?;
-                continue;
+            let here = |e| (PathBuf::from(OsStr::from_bytes(name.to_bytes())), e);
+            if is_directory {
+                empty_one(top, &name, &mut moved).map_err(here)?;
+            } else {
+                rustix::fs::unlinkat(top, name.as_c_str(), AtFlags::empty()).map_err(here)?;
             }
-            let inner = open_directory(top, name.as_c_str())?;
-            for (child, child_is_directory) in list(inner.as_fd())? {
-                if !child_is_directory {
-                    rustix::fs::unlinkat(&inner, child.as_c_str(), AtFlags::empty())?;
-                    continue;
-                }
-                // Moving a directory changes its `..`, for which it must be writable.
-                drop(open_directory(inner.as_fd(), child.as_c_str())?);
-                loop {
-                    let up = format!(".ocx-moved-{moved}");
-                    moved += 1;
-                    match rustix::fs::renameat_with(
-                        &inner,
-                        child.as_c_str(),
-                        top,
-                        up.as_str(),
-                        rustix::fs::RenameFlags::NOREPLACE,
-                    ) {
-                        Ok(()) => break,
-                        Err(Errno::EXIST) => {}
-                        Err(errno) => return Err(errno),
-                    }
-                }
-            }
-            drop(inner);
-            rustix::fs::unlinkat(top, name.as_c_str(), AtFlags::REMOVEDIR)?;
         }
     }
+}
+
+/// Removes a directory of `top`, once the directories in it are moved up beside it.
+fn empty_one(top: BorrowedFd<'_>, name: &CStr, moved: &mut u64) -> Result<(), Errno> {
+    let inner = open_directory(top, name)?;
+    for (child, child_is_directory) in list(inner.as_fd())? {
+        if !child_is_directory {
+            rustix::fs::unlinkat(&inner, child.as_c_str(), AtFlags::empty())?;
+            continue;
+        }
+        // Moving a directory changes its `..`, for which it must be writable.
+        drop(open_directory(inner.as_fd(), child.as_c_str())?);
+        loop {
+            let up = format!(".ocx-moved-{moved}");
+            *moved += 1;
+            let flags = rustix::fs::RenameFlags::NOREPLACE;
+            match rustix::fs::renameat_with(&inner, child.as_c_str(), top, up.as_str(), flags) {
+                Ok(()) => break,
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    drop(inner);
+    rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR)
 }
 
 /// Opens a directory of this account's, giving it back the permissions its owner needs.

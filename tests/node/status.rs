@@ -48,7 +48,8 @@ fn life() {
     assert_eq!(told["ended"]["ended"], json!({"outcome": "exited", "exit": 3, "note": null}), "{told}");
     let timeline = told["timeline"].as_array().unwrap();
     let states: Vec<&str> = timeline.iter().filter_map(|it| it["step"]["state"].as_str()).collect();
-    let life = "taking checking preparing starting launching running logging ending publishing releasing settled";
+    let life =
+        "taking checking preparing starting launching running logging hashing ending publishing releasing settled";
     assert_eq!(states.join(" "), life);
     let times: Vec<&str> = timeline.iter().filter_map(|it| it["at"].as_str()).collect();
     assert!(times.len() == timeline.len() && times.is_sorted(), "{times:?}");

@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ),
     ("V2-2.10-17, V2-2.10-18, V2-2.10-37, C-70 a verdict is a ci tag of the clone's user on the check-in", verdicts),
     ("V2-2.7-24, V2-2.7-25, CASE-28, CASE-29 a workspace goes once all in it is on the server, else says why", saved),
+    ("C-05 a workspace that cannot be removed stays, and a reply says so", in_the_way),
     ("V2-2.3-22, V2-2.7-26 a run never launched: its workspace is removed, where that is asked", never_launched),
     ("V2-2.5-05, V2-2.7-14, V2-2.7-15 a password comes from an approval, else from the host's own file", passwords),
 ];
@@ -362,6 +363,37 @@ fn saved() {
 }
 
 const PENDING: &str = "kept: publications pending";
+
+fn in_the_way() {
+    let mut system = System::new();
+    for asked_for in [true, false] {
+        let mut message = system.message("touch there; while ! [ -e go/on ]; do sleep 0.05; done");
+        message["run"]["workspace"][0]["remove_on"] = json!("saved");
+        let asked = system.post(Where::Thread, &message);
+        system.wait_running(&asked);
+        let workspace = system.trial.layout().root().join("workspaces").join(&asked.run);
+        // Not the runs' account's: nothing in it can be removed by a step.
+        std::fs::create_dir(workspace.join("go")).unwrap();
+        std::fs::write(workspace.join("go/on"), "").unwrap();
+        if !asked_for {
+            // Control: of that account it can.
+            let about = std::fs::metadata(&workspace).unwrap();
+            let (uid, gid) = (std::os::unix::fs::MetadataExt::uid(&about), std::os::unix::fs::MetadataExt::gid(&about));
+            std::os::unix::fs::chown(workspace.join("go/on"), Some(uid), Some(gid)).unwrap();
+            std::os::unix::fs::chown(workspace.join("go"), Some(uid), Some(gid)).unwrap();
+        }
+        assert_eq!(system.ended(&asked, SOON)["workspace"], json!(PENDING));
+        crate::publishing::wait_settled(&system, &asked);
+        assert_eq!(workspace.exists(), asked_for);
+        if asked_for {
+            let reply = system.wait_for(&asked, "text", SOON).text;
+            assert!(reply.contains("could not be removed, and stays") && reply.contains("go"), "{reply}");
+        } else {
+            assert_eq!(system.kinds(&asked), ["started", "ended"]);
+        }
+    }
+    system.stop();
+}
 
 fn never_launched() {
     let mut system = System::new();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use ocx::trial::accounts::ADMIN;
 use serde_json::{Value, json};
 
 use crate::lab::{Lab, SOON, port};
@@ -147,6 +148,22 @@ pub(crate) fn events(lab: &Lab) -> Vec<Value> {
     log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Waits until reading failed so, the lane ended, and it began again.
+fn failed_and_began_again(lab: &Lab, before: usize, event: &str, what: &str) {
+    let deadline = Instant::now() + SOON;
+    let is = |it: &Value, word: &str| it["event"] == json!(word) && it["lane"] == json!("trial");
+    loop {
+        let came = events(lab).split_off(before);
+        let failed = came.iter().position(|it| is(it, event));
+        let ended = failed.and_then(|at| came[at..].iter().position(|it| is(it, "end")).map(|it| at + it));
+        if ended.is_some_and(|at| came[at..].iter().any(|it| is(it, "start"))) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what}: {came:?}\n{}", lab.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 fn half_read() {
     let mut lab = Lab::new();
     let robot = Fault::Says(Page("200 OK", "", "<h1>I think you are a robot</h1>"));
@@ -158,22 +175,14 @@ fn half_read() {
         (Kind::Pull, "pull_failure"),
     ] {
         for fault in [Fault::CutInBody, Fault::CutInHead, robot, OVERLOAD] {
+            let before = events(&lab).len();
             lab.proxy.spoil(kind, fault);
+            // A round that was under way as it was spoiled is over, once one has failed.
+            lab.trial.session(ADMIN).unwrap().new_thread("Words", "Whatever.");
+            failed_and_began_again(&lab, before, event, &format!("{kind:?} {fault:?}"));
             let before = events(&lab).len();
             let asked = lab.run("exit 0");
-            let deadline = Instant::now() + SOON;
-            let is = |it: &Value, word: &str| it["event"] == json!(word) && it["lane"] == json!("trial");
-            // It failed, the lane ended, and began again.
-            loop {
-                let came = events(&lab).split_off(before);
-                let failed = came.iter().position(|it| is(it, event));
-                let ended = failed.and_then(|at| came[at..].iter().position(|it| is(it, "end")).map(|it| at + it));
-                if ended.is_some_and(|at| came[at..].iter().any(|it| is(it, "start"))) {
-                    break;
-                }
-                assert!(Instant::now() < deadline, "{kind:?} {fault:?}: {came:?}\n{}", lab.log());
-                std::thread::sleep(Duration::from_millis(50));
-            }
+            failed_and_began_again(&lab, before, event, &format!("{kind:?} {fault:?}"));
             if kind != Kind::Chat {
                 assert_eq!(lab.kinds(&asked), Vec::<String>::new(), "{kind:?} {fault:?}: decided from half of it");
             }
