@@ -65,23 +65,9 @@ fn write(top: &OwnedFd, entry: &Entry, from: &mut impl Read) -> io::Result<()> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-    use std::path::PathBuf;
 
+    use super::super::scratch::Folder;
     use super::*;
-
-    struct Folder(PathBuf);
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("ocx-files-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-    }
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            drop(fs::remove_dir_all(&self.0));
-        }
-    }
 
     fn bundle_of(files: &[(&str, bool, &str)]) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -8,6 +8,8 @@ mod checkout;
 mod clone;
 mod files;
 mod inspect;
+#[cfg(test)]
+mod scratch;
 pub mod tree;
 
 pub use clone::Credential;

@@ -199,21 +199,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+    use super::super::scratch::Folder;
     use super::*;
-
-    struct Folder(PathBuf);
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("ocx-tree-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-    }
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            drop(fs::remove_dir_all(&self.0));
-        }
-    }
 
     #[test]
     fn a_directory_is_made_afresh_for_this_account_alone() {
@@ -228,7 +215,7 @@ mod tests {
 
     #[test]
     fn links_are_removed_and_never_followed() {
-        let folder = Folder::new("links");
+        let folder = Folder::new("tree-links");
         let (root, victim) = (folder.0.join("root"), folder.0.join("victim"));
         fs::create_dir_all(root.join("at/deep/er")).unwrap();
         fs::create_dir(&victim).unwrap();
